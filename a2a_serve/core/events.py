@@ -155,7 +155,7 @@ AgentEvent = (
 
 @dataclass(frozen=True, slots=True)
 class Working:
-    """The turn runs: say so, with the server's one-line rendering of what it is doing ('' for nothing in particular)."""
+    """The turn runs: say so, with the server's one-line rendering of what it does ('' for nothing particular)."""
 
     line: str = ""
     call: ToolCall | None = None
@@ -209,7 +209,7 @@ class CloseQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Tell the agent: the option chosen, or None for the outcome `cancelled`; `words` go along where it can hear them."""
+    """Tell the agent: the option chosen, or None for the outcome `cancelled`; `words` go along where it can hear."""
 
     request_id: str
     option_id: str | None

@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who is asking. `id` is namespaced by method (`local:owner`, `pair:alice`), so no method can claim another's user."""
+    """Who is asking. `id` is namespaced by method (`local:owner`, `pair:alice`), so no method can claim another's."""
 
     id: str
     name: str
