@@ -1,0 +1,156 @@
+"""From ACP's JSON to events: pure, forgiving of what is unknown, strict about what decides (ACP schema v1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from a2a_serve.core import events as e
+from a2a_serve.core.model import Diff, Option, PlanEntry, Usage
+
+OUTPUT_LIMIT = 64 << 10
+KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
+STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
+Json = dict[str, Any]
+
+
+def to_event(update: Json) -> e.AgentEvent | None:
+    """The event of one `session/update`, or None for those that no caller sees (commands, modes, titles)."""
+    reader = _READERS.get(_string(update.get("sessionUpdate")))
+    return reader(update) if reader else None
+
+
+def to_permission(request_id: str, params: Json) -> e.PermissionRequest:
+    """The event of a `session/request_permission`."""
+    call = _object(params.get("toolCall"))
+    options = tuple(
+        Option(_string(option.get("optionId")), _string(option.get("kind")), _string(option.get("name")))
+        for option in _objects(params.get("options"))
+        if isinstance(option.get("optionId"), str)
+    )
+    return e.PermissionRequest(request_id, _string(call.get("toolCallId")), _changes(call), options)
+
+
+def to_usage(value: Any) -> Usage:
+    """Token counts of a prompt response's `usage`."""
+    counts = _object(value)
+    return Usage(
+        input_tokens=_integer(counts.get("inputTokens")),
+        output_tokens=_integer(counts.get("outputTokens")),
+        total_tokens=_integer(counts.get("totalTokens")),
+    )
+
+
+def _text(update: Json) -> e.AgentEvent | None:
+    return e.Text(text) if (text := _content_text(update.get("content"))) else None
+
+
+def _thought(update: Json) -> e.AgentEvent | None:
+    return e.Thought(text) if (text := _content_text(update.get("content"))) else None
+
+
+def _plan(update: Json) -> e.AgentEvent:
+    return e.Plan(
+        tuple(
+            PlanEntry(
+                _string(entry.get("content")),
+                _string(entry.get("priority")) or "medium",
+                _string(entry.get("status")) or "pending",
+            )
+            for entry in _objects(update.get("entries"))
+        )
+    )
+
+
+def _tool(update: Json) -> e.AgentEvent | None:
+    call_id = _string(update.get("toolCallId"))
+    return e.ToolUpdate(call_id, _changes(update)) if call_id else None
+
+
+def _usage(update: Json) -> e.AgentEvent:
+    cost = _object(update.get("cost"))
+    amount = cost.get("amount")
+    return e.UsageUpdate(
+        Usage(
+            context_used=_integer(update.get("used")),
+            context_size=_integer(update.get("size")),
+            cost=float(amount) if isinstance(amount, int | float) and not isinstance(amount, bool) else None,
+            currency=_string(cost.get("currency")),
+        )
+    )
+
+
+_READERS: dict[str, Callable[[Json], e.AgentEvent | None]] = {
+    "agent_message_chunk": _text,
+    "agent_thought_chunk": _thought,
+    "plan": _plan,
+    "tool_call": _tool,
+    "tool_call_update": _tool,
+    "usage_update": _usage,
+}
+
+
+def _changes(call: Json) -> Json:
+    """Only the ToolCall fields that this message carries, each in our own type."""
+    changes: Json = {}
+    if isinstance(title := call.get("title"), str):
+        changes["title"] = title
+    if (kind := call.get("kind")) is not None:
+        changes["kind"] = kind if kind in KINDS else "other"
+    if call.get("status") in STATUSES:
+        changes["status"] = call["status"]
+    if call.get("rawInput") is not None:
+        changes["raw_input"] = call["rawInput"]
+    content = _objects(call.get("content"))
+    diffs = tuple(_diff(item) for item in content if item.get("type") == "diff")
+    if diffs:
+        changes["diffs"] = diffs
+    if paths := _paths(call, diffs):
+        changes["paths"] = paths
+    if output := _output(content):
+        changes["output"] = output
+    return changes
+
+
+def _diff(item: Json) -> Diff:
+    old = item.get("oldText")
+    return Diff(_string(item.get("path")), old if isinstance(old, str) else None, _string(item.get("newText")))
+
+
+def _paths(call: Json, diffs: tuple[Diff, ...]) -> tuple[str, ...]:
+    named = [_string(place.get("path")) for place in _objects(call.get("locations"))]
+    return tuple(dict.fromkeys(path for path in [*named, *(diff.path for diff in diffs)] if path))
+
+
+def _output(content: list[Json]) -> str:
+    texts = (_content_text(item.get("content")) for item in content if item.get("type") == "content")
+    return "".join(texts)[-OUTPUT_LIMIT:]
+
+
+def _content_text(content: Any) -> str:
+    """The text of a content block; an embedded text resource and a link count as text, bytes do not."""
+    block = _object(content)
+    match block.get("type"):
+        case "text":
+            return _string(block.get("text"))
+        case "resource":
+            return _string(_object(block.get("resource")).get("text"))
+        case "resource_link":
+            return f"[{_string(block.get('name'))}]({_string(block.get('uri'))})"
+    return ""
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
