@@ -1,0 +1,322 @@
+"""Drives one turn: takes its events in order and performs the effects that the turn table decides. Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from a2a.types.a2a_pb2 import Message, TaskState
+
+from a2a_serve.agents.acp import Session
+from a2a_serve.core import events as e
+from a2a_serve.core.errors import SandboxBroken, ServeError
+from a2a_serve.core.model import Conversation, Identity, Prompt, Question, QuestionState, Role
+from a2a_serve.core.turn import State, Turn, TurnError
+from a2a_serve.server import prompt, surface
+from a2a_serve.server.live import LiveTask
+from a2a_serve.server.mailbox import Mailbox
+from a2a_serve.server.questions import Questions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds: how long text is gathered, deltas stay unsaved, a request waits for its input, a cancel is waited for,
+    a question stands."""
+
+    flush: float = 0.02
+    save: float = 0.25
+    settle: float = 0.15
+    cancel: float = 5.0
+    expire: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What a turn needs of the rest of the server."""
+
+    session: Callable[[Conversation], AbstractAsyncContextManager[Session]]
+    remember: Callable[[Conversation, Session], Awaitable[None]]
+    questions: Questions
+    clock: Callable[[], float]
+    new_id: Callable[[], str]
+    timing: Timing
+
+
+class TurnRun:
+    """One task's turn, from its place in the conversation's queue to its final state."""
+
+    def __init__(
+        self, live: LiveTask, message: Message, conversation: Conversation, starter: Identity, turn: Turn, tools: Tools
+    ) -> None:
+        self.live, self.conversation, self.starter = live, conversation, starter
+        self._message, self._turn, self._tools = message, turn, tools
+        self._mailbox = Mailbox()
+        self._timers: dict[str, tuple[float, e.Event | None]] = {}
+        self._text: dict[str, list[str]] = {}
+        self._flushed_at = 0.0
+        self._round = 1
+        self._requests: dict[str, str] = {}
+        self._session: Session | None = None
+        self._started = tools.clock()
+        self._task: asyncio.Task[None] | None = None
+        self._aborted: e.Event | None = None
+
+    # --- from outside ----------------------------------------------------------------------------------------------
+
+    def start(self, queue: asyncio.Lock) -> asyncio.Task[None]:
+        """Run as soon as the earlier turns of the conversation are over."""
+        self._task = asyncio.create_task(self._run(queue), name=f"turn {self.live.id}")
+        return self._task
+
+    def cancel(self) -> None:
+        """Somebody wants the task canceled; the state changes once the agent has stopped."""
+        self._abort(e.CancelRequested())
+
+    def stop(self) -> None:
+        """The server stops: the task fails and says so."""
+        self._abort(e.AgentLost("server_stopped", "The server was stopped."))
+
+    def _abort(self, event: e.Event) -> None:
+        if self._turn.state is State.QUEUED and self._task and self._aborted is None:
+            self._aborted = event
+            self._task.cancel()
+        elif self._turn.state is not State.QUEUED:
+            self._mailbox.post(event)
+
+    def _take_answer(self, question: Question) -> None:
+        for request_id, question_id in self._requests.items():
+            if question_id == question.id:
+                if len(self._requests) == 1:
+                    self.live.resume()
+                self._mailbox.post(e.Answered(request_id, question.option_id, question.reason))
+
+    # --- the run ---------------------------------------------------------------------------------------------------
+
+    async def _run(self, queue: asyncio.Lock) -> None:
+        try:
+            async with queue, self._tools.session(self.conversation) as session:
+                await self._begin(session)
+                try:
+                    await self._loop()
+                finally:
+                    await session.end()
+        except asyncio.CancelledError:
+            if self._aborted is None:
+                raise
+            await self._receive(self._aborted)
+        except ServeError as error:
+            await self._receive(e.AgentLost(error.code, str(error)))
+        except Exception:
+            log.exception("the turn of task %s broke", self.live.id)
+            await self._receive(e.AgentLost("internal", "The server failed to run this turn."))
+
+    async def _begin(self, session: Session) -> None:
+        await session.check()
+        self._session = session
+        lost = bool(self.conversation.session_id) and session.fresh and not session.prompted
+        await self._tools.remember(self.conversation, session)
+        made = prompt.build(self._message, self.live.id, self.conversation, self.starter, lost=lost)
+        self._send(session, made)
+        await self._receive(e.Started())
+
+    def _send(self, session: Session, made: Prompt) -> None:
+        session.prompted = True
+        session.prompt(made, self._mailbox.deliver)
+
+    async def _loop(self) -> None:
+        while self._turn.state is not State.DONE:
+            event = await self._mailbox.next(self._next_due())
+            if event is not None:
+                await self._receive(event)
+            await self._run_timers()
+
+    async def _receive(self, event: e.Event) -> None:
+        try:
+            effects = self._turn.receive(event, self._now())
+        except TurnError as error:
+            log.debug("task %s: %s", self.live.id, error)
+            return
+        for effect in effects:
+            await _PERFORM[type(effect)](self, effect)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    # --- timers ----------------------------------------------------------------------------------------------------
+
+    def _next_due(self) -> float | None:
+        deadline = self._turn.deadline()
+        dues = [due for due, _ in self._timers.values()]
+        return min(dues if deadline is None else [*dues, deadline], default=None)
+
+    def _set_timer(self, name: str, seconds: float, event: e.Event | None = None) -> None:
+        self._timers.setdefault(name, (self._now() + seconds, event))
+
+    async def _run_timers(self) -> None:
+        now = self._now()
+        for name in [name for name, (due, _) in self._timers.items() if due <= now]:
+            _, event = self._timers.pop(name)
+            if event is not None:
+                await self._receive(event)
+            elif name == "flush":
+                self._flush()
+            else:
+                await self.live.commit()
+        deadline = self._turn.deadline()
+        if deadline is not None and deadline <= now:
+            await self._receive(e.DeadlinePassed())
+
+    # --- effects: what callers see ---------------------------------------------------------------------------------
+
+    async def _working(self, effect: e.Working) -> None:
+        self._flush()
+        if self._turn.state is State.WAITING:
+            return  # the question stays the status until it is answered
+        metadata = surface.working_metadata(effect)
+        self.live.show_working(self._tools.clock(), effect.line, self._tools.new_id(), metadata)
+
+    async def _publish_text(self, effect: e.PublishText) -> None:
+        name = "response" if self._round == 1 else f"response-{self._round}"
+        if effect.last:
+            self._flush()
+            self.live.append_text(name, "", last=True)
+            return
+        self._gather(name, effect.text)
+
+    async def _publish_thought(self, effect: e.PublishThought) -> None:
+        if self.starter.role is not Role.GUEST:
+            self._gather("thinking", effect.text)
+
+    def _gather(self, artifact_id: str, text: str) -> None:
+        """The first text goes out at once, then every few milliseconds; order between artifacts is kept."""
+        if self._text and artifact_id not in self._text:
+            self._flush()
+        self._text.setdefault(artifact_id, []).append(text)
+        wait = self._flushed_at + self._tools.timing.flush - self._now()
+        if wait <= 0:
+            self._flush()
+        else:
+            self._set_timer("flush", wait)
+
+    def _flush(self) -> None:
+        self._timers.pop("flush", None)
+        if not self._text:
+            return
+        self._flushed_at = self._now()
+        for artifact_id, pieces in self._text.items():
+            self.live.append_text(artifact_id, "".join(pieces), last=False)
+        self._text.clear()
+        self._set_timer("save", self._tools.timing.save)
+
+    async def _publish_plan(self, effect: e.PublishPlan) -> None:
+        self._flush()
+        self.live.put_artifact(surface.plan_artifact(effect.entries))
+
+    async def _publish_diff(self, effect: e.PublishDiff) -> None:
+        self._flush()
+        self.live.put_artifact(surface.diff_artifact(effect.path, effect.unified))
+
+    # --- effects: questions ----------------------------------------------------------------------------------------
+
+    async def _settle_soon(self, effect: e.SettleSoon) -> None:
+        event = e.Settled(effect.request_id)
+        self._set_timer(f"settle {effect.request_id}", self._tools.timing.settle, event)
+
+    async def _ask(self, effect: e.Ask) -> None:
+        self._flush()
+        question = await self._tools.questions.open(
+            effect,
+            self.live.id,
+            self.conversation.id,
+            self.starter,
+            self._tools.timing.expire,
+            self._take_answer,
+        )
+        self._requests[effect.request_id] = question.id
+        expired = e.QuestionExpired(effect.request_id)
+        self._set_timer(f"expire {effect.request_id}", self._tools.timing.expire, expired)
+        await self._show_questions()
+
+    async def _show_questions(self) -> None:
+        """All open questions of the task as its status; back to working when there is none."""
+        if not self._requests:
+            self.live.show_working(self._tools.clock(), "", self._tools.new_id(), {})
+            return
+        parts = surface.question_parts(await self._tools.questions.list_open(self.live.id))
+        state = TaskState.TASK_STATE_INPUT_REQUIRED
+        await self.live.settle(state, self._tools.clock(), parts, self._tools.new_id(), {})
+
+    async def _close_question(self, effect: e.CloseQuestion) -> None:
+        self._timers.pop(f"expire {effect.request_id}", None)
+        if question_id := self._requests.pop(effect.request_id, None):
+            await self._tools.questions.close(question_id, QuestionState(effect.state))
+
+    async def _reply(self, effect: e.Reply) -> None:
+        self._timers.pop(f"expire {effect.request_id}", None)
+        self._timers.pop(f"settle {effect.request_id}", None)
+        was_shown = self._requests.pop(effect.request_id, None) is not None
+        assert self._session is not None
+        if effect.option_id is not None and not await self._is_intact(self._session):
+            return
+        await self._session.reply(effect.request_id, effect.option_id, effect.words)
+        if was_shown:
+            await self._show_questions()
+
+    async def _is_intact(self, session: Session) -> bool:
+        """What was approved is let go on only in a sandbox that still protects the host."""
+        try:
+            await session.check()
+        except SandboxBroken as broken:
+            await session.stop_process()
+            self._mailbox.post(e.AgentLost(broken.code, str(broken)))
+            return False
+        return True
+
+    # --- effects: the agent and the end ----------------------------------------------------------------------------
+
+    async def _prompt_again(self, effect: e.PromptAgain) -> None:
+        assert self._session is not None
+        self._round += 1
+        made = prompt.again(effect.text, self.live.id, self.conversation, self.starter)
+        self._send(self._session, made)
+
+    async def _cancel_prompt(self, effect: e.CancelPrompt) -> None:
+        assert self._session is not None
+        self._set_timer("overdue", self._tools.timing.cancel, e.CancelOverdue())
+        await self._session.cancel()
+
+    async def _stop_process(self, effect: e.StopProcess) -> None:
+        log.warning("task %s: agent process stopped (%s): %s", self.live.id, effect.code, effect.sentence)
+        if self._session:
+            await self._session.stop_process()
+
+    async def _finish(self, effect: e.Finish) -> None:
+        self._flush()
+        self._timers.clear()
+        now = self._tools.clock()
+        parts = [surface.text_part(effect.sentence)] if effect.sentence else []
+        metadata: dict[str, Any] = surface.final_metadata(effect, now - self._started)
+        await self.live.settle(surface.FINAL[effect.state], now, parts, self._tools.new_id(), metadata)
+
+
+_PERFORM: dict[type[Any], Callable[[TurnRun, Any], Awaitable[None]]] = {
+    e.Working: TurnRun._working,
+    e.PublishText: TurnRun._publish_text,
+    e.PublishThought: TurnRun._publish_thought,
+    e.PublishPlan: TurnRun._publish_plan,
+    e.PublishDiff: TurnRun._publish_diff,
+    e.SettleSoon: TurnRun._settle_soon,
+    e.Ask: TurnRun._ask,
+    e.CloseQuestion: TurnRun._close_question,
+    e.Reply: TurnRun._reply,
+    e.PromptAgain: TurnRun._prompt_again,
+    e.CancelPrompt: TurnRun._cancel_prompt,
+    e.StopProcess: TurnRun._stop_process,
+    e.Finish: TurnRun._finish,
+}

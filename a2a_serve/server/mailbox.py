@@ -1,0 +1,45 @@
+"""What a turn has yet to take in: the agent's events in wire order, the host's among them, and timers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from a2a_serve.core.events import AgentEvent, Event
+
+
+class Mailbox:
+    """One reader. The agent's side waits while `bound` events are unread (back-pressure); the host's never does."""
+
+    def __init__(self, bound: int = 1024) -> None:
+        self._bound = bound
+        self._events: deque[Event] = deque()
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def post(self, event: Event) -> None:
+        """From the host."""
+        self._events.append(event)
+        self._arrived.set()
+
+    async def deliver(self, event: AgentEvent) -> None:
+        """From the agent; waits for room."""
+        if len(self._events) >= self._bound:
+            self._room.clear()
+            await self._room.wait()
+        self.post(event)
+
+    async def next(self, until: float | None) -> Event | None:
+        """The next event, or None when the loop's clock reaches `until` first."""
+        if not self._events:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return None
+        event = self._events.popleft()
+        if len(self._events) <= self._bound // 2:
+            self._room.set()
+        return event

@@ -1,0 +1,121 @@
+"""How a turn looks to an A2A caller: the one mapping from effects to artifacts, statuses and messages.
+
+| from the agent (ACP) | on the task |
+|---|---|
+| agent_message_chunk | artifact `response`, appended in wire order; `response-2` ... for further rounds |
+| agent_thought_chunk | artifact `thinking` |
+| plan | artifact `plan`, one data part, replaced |
+| tool_call, tool_call_update | `working` with the server's one line; metadata.toolCall |
+| diff of a completed call | artifact `diff:<path>`, unified diff |
+| request_permission | `input-required`: text for people, one data part for each open question |
+| usage, stop reason | metadata on the final status |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from a2a.types.a2a_pb2 import Artifact, Message, Part, TaskState, TaskStatus
+from a2a.types.a2a_pb2 import Role as WireRole
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Struct, Value
+
+from a2a_serve.core.events import Finish, Working
+from a2a_serve.core.model import PlanEntry, Question
+
+FINAL = {
+    "completed": TaskState.TASK_STATE_COMPLETED,
+    "failed": TaskState.TASK_STATE_FAILED,
+    "canceled": TaskState.TASK_STATE_CANCELED,
+    "rejected": TaskState.TASK_STATE_REJECTED,
+}
+TERMINAL = frozenset(FINAL.values())
+INTERRUPTED = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+
+
+def text_part(text: str) -> Part:
+    return Part(text=text)
+
+
+def data_part(data: Any) -> Part:
+    return Part(data=ParseDict(data, Value()), media_type="application/json")
+
+
+def struct(data: dict[str, Any]) -> Struct:
+    return ParseDict(data, Struct())
+
+
+def text_artifact(artifact_id: str, text: str) -> Artifact:
+    return Artifact(artifact_id=artifact_id, name=artifact_id, parts=[text_part(text)])
+
+
+def plan_artifact(entries: Iterable[PlanEntry]) -> Artifact:
+    steps = [{"content": each.content, "priority": each.priority, "status": each.status} for each in entries]
+    return Artifact(artifact_id="plan", name="plan", parts=[data_part({"entries": steps})])
+
+
+def diff_artifact(path: str, unified: str) -> Artifact:
+    part = Part(text=unified, media_type="text/x-diff")
+    return Artifact(artifact_id=f"diff:{path}", name=f"diff:{path}", parts=[part])
+
+
+def agent_message(message_id: str, task_id: str, context_id: str, parts: list[Part]) -> Message:
+    return Message(message_id=message_id, task_id=task_id, context_id=context_id, role=WireRole.ROLE_AGENT, parts=parts)
+
+
+def question_data(question: Question) -> dict[str, Any]:
+    """A question as callers get it, on the task and from the control socket."""
+    action = question.action
+    shown = {"command": action.command, "path": action.path, "diff": action.diff}
+    return {
+        "questionId": question.id,
+        "action": {
+            "kind": action.kind,
+            "title": action.title,
+            "text": action.text,
+            "digest": action.digest,
+            **{key: value for key, value in shown.items() if value is not None},
+        },
+        "options": [{"id": each.id, "kind": each.kind, "name": each.name} for each in question.options],
+        "expiresAt": timestamp(question.expires_at),
+    }
+
+
+def question_parts(questions: list[Question]) -> list[Part]:
+    """Text for people, then one data part for each open question."""
+    shown = "\n\n".join(f"{each.action.text}\n[question {each.id}]" for each in questions)
+    how = "Answer allow or deny." if len(questions) == 1 else "Several questions are open: answer each by its id."
+    return [text_part(f"{shown}\n\n{how}"), *(data_part(question_data(each)) for each in questions)]
+
+
+def working_metadata(effect: Working) -> dict[str, Any]:
+    if effect.call is None:
+        return {}
+    call = effect.call
+    return {
+        "toolCall": {
+            "id": call.id,
+            "kind": call.kind or "other",
+            "title": effect.line,
+            "status": call.status,
+            "locations": list(call.paths),
+        }
+    }
+
+
+def final_metadata(effect: Finish, seconds: float) -> dict[str, Any]:
+    reason = {"reason": effect.reason} if effect.reason else {}
+    return {**effect.metadata, **reason, "durationSeconds": round(seconds, 3)}
+
+
+def status(state: TaskState, now: float, message: Message | None = None) -> TaskStatus:
+    made = TaskStatus(state=state, message=message)
+    made.timestamp.FromNanoseconds(int(now * 1_000_000) * 1000)
+    return made
+
+
+def timestamp(now: float) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    return datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
