@@ -280,7 +280,7 @@ class Agent:
                 await self._transport.send({"jsonrpc": "2.0", "id": message["id"], "error": error})
 
     async def _take_update(self, params: dict[str, Any]) -> None:
-        session = self._sessions.get(params.get("sessionId", ""))
+        session = self._sessions.get(_text(params.get("sessionId")))
         update = params.get("update")
         if session is None or not isinstance(update, dict):
             return
@@ -298,7 +298,7 @@ class Agent:
         """A request of a session without a running turn, or of an unknown one, is refused at once."""
         self._next_request += 1
         request_id = f"r{self._next_request}"
-        session_id = params.get("sessionId", "")
+        session_id = _text(params.get("sessionId"))
         self._requests[request_id] = (wire_id, session_id)
         session = self._sessions.get(session_id)
         if session is None or not await session.take(to_permission(request_id, params)):
@@ -327,6 +327,10 @@ class Agent:
         self.lost = True
         await self.process.stop(grace)
         await self._connection.close()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _lost(end: Exit) -> e.AgentLost:

@@ -96,9 +96,9 @@ def _changes(call: Json) -> Json:
     if isinstance(title := call.get("title"), str):
         changes["title"] = title
     if (kind := call.get("kind")) is not None:
-        changes["kind"] = kind if kind in KINDS else "other"
-    if call.get("status") in STATUSES:
-        changes["status"] = call["status"]
+        changes["kind"] = kind if _string(kind) in KINDS else "other"
+    if (status := _string(call.get("status"))) in STATUSES:
+        changes["status"] = status
     if call.get("rawInput") is not None:
         changes["raw_input"] = call["rawInput"]
     content = _objects(call.get("content"))
