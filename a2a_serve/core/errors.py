@@ -53,6 +53,19 @@ class DirectoryNotWritable(ServeError):
     exit_status = 73
 
 
+class DiskFull(ServeError):
+    """Nothing was stored; what was stored before is whole, and storing works again once there is room."""
+
+    code = "disk_full"
+    exit_status = 73
+
+
+class StoreBusy(ServeError):
+    """More is waiting to be stored than the server is willing to hold in memory."""
+
+    code = "store_busy"
+
+
 class AlreadyRunning(ServeError):
     code = "already_running"
     exit_status = 75

@@ -1,0 +1,1 @@
+"""What must outlive the process: one SQLite file, and what is kept in it."""
