@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from a2a_serve.core.errors import DirectoryNotWritable, DiskFull, SchemaNewer, S
 
 APPLICATION_ID = int.from_bytes(b"a2as", "big")
 
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 _UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 _FORBIDDEN = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 
@@ -42,7 +44,7 @@ def prepare(path: Path, migrations: Sequence[str]) -> None:
         if version < len(migrations):
             _migrate_existing(path, migrations, version)
     except (sqlite3.Error, OSError) as error:
-        raise as_serve_error(error, path) from error
+        raise _why_not_opened(error, path) from error
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -63,19 +65,22 @@ def connect_query_only(path: Path) -> sqlite3.Connection:
 
 
 def as_serve_error(error: Exception, path: Path) -> Exception:
-    """What `error` of SQLite or the file system means to people; itself where that is nothing special."""
+    """What an error of SQLite or the file system means to people; itself where that is nothing special."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno == 28):
+    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in _NO_ROOM):
         return DiskFull(
             f"The disk that holds {path} is full.", "Make room: nothing is lost, and work goes on by itself."
         )
     if code in _UNREADABLE:
         return _corrupt(path, f"cannot be read ({error})")
-    if code in _FORBIDDEN or isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
-        return DirectoryNotWritable(
-            f"{path} cannot be written ({error}).", "Check the owner and the rights of its folder."
-        )
     return error
+
+
+def _why_not_opened(error: Exception, path: Path) -> Exception:
+    forbidden = getattr(error, "sqlite_errorcode", 0) & 0xFF in _FORBIDDEN
+    if forbidden or isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
+        return DirectoryNotWritable(f"{path} cannot be written ({error}).", "Check its folder's owner and rights.")
+    return as_serve_error(error, path)
 
 
 def _open(path: Path, mode: str = "rw") -> sqlite3.Connection:
@@ -103,8 +108,8 @@ def _create(path: Path, migrations: Sequence[str]) -> None:
 
 def _inspect(path: Path) -> int:
     """The schema version of a sound database. Read-only, so that not even an old log is written back."""
-    if not path.stat().st_size:
-        raise _corrupt(path, "is empty")
+    if not path.is_file() or not path.stat().st_size:
+        raise _corrupt(path, "is empty or not a file")
     with closing(_open(path, "ro")) as connection:
         if _number(connection, "application_id") != APPLICATION_ID:
             raise _corrupt(path, "is not a database of a2a-serve")
