@@ -22,13 +22,15 @@ class Evidence:
     listener: str
     address: str = ""
     uid: int | None = None
+    pid: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class AuthMethod(Protocol):
     name: str
     challenge: str
-    """The WWW-Authenticate value that invites this method's credential."""
+    """The WWW-Authenticate value that invites this method's credential; empty for a method that reads only the
+    socket's facts: such a method is not asked when an Authorization header is there."""
 
     async def identify(self, evidence: Evidence) -> Identity | None:
         """Who presented it, or None when no credential of this method is there. Raises BadCredential."""

@@ -116,6 +116,22 @@ class BadCredential(ServeError):
     code = "bad_credential"
 
 
+class NotSignedIn(ServeError):
+    """Nothing was presented where a credential is needed."""
+
+    code = "not_signed_in"
+
+
+class TooManySignIns(BadCredential):
+    """A bad credential, from a peer that has presented too many of them. `retry_after` in seconds."""
+
+    code = "too_many_sign_ins"
+
+    def __init__(self, sentence: str, hint: str = "", *, retry_after: int) -> None:
+        super().__init__(sentence, hint)
+        self.retry_after = retry_after
+
+
 class NotAllowed(ServeError):
     code = "not_allowed"
 
