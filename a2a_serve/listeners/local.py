@@ -125,9 +125,17 @@ class TcpListener(_HttpListener):
         config = self._configure(app)
         if self._bound is None:
             self.bind()
+        assert self._bound is not None
         bound, self._bound = self._bound, None
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(make_factory(config, self._shared), sock=bound, backlog=config.backlog)
+
+    async def stop(self, grace: float) -> None:
+        """As every listener; a port that was bound and never served is let go."""
+        if self._bound is not None:
+            self._bound.close()
+            self._bound = None
+        await super().stop(grace)
 
 
 class UnixListener(_HttpListener):

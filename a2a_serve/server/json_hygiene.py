@@ -51,7 +51,9 @@ def parse(body: bytes, limits: JsonLimits) -> Any:
         raise not_json() from None
     if b"\\u0000" in body and _NUL.search(body):
         where = _find_nul(value) if len(body) <= _NAMED_BELOW else ""
-        raise bad_params(where, f"{where or 'A string'} holds the character U+0000.")
+        refused = bad_params(where, f"{where or 'A string'} holds the character U+0000.")
+        refused.rpc_id = rpc_id(value)
+        raise refused
     return value
 
 
