@@ -67,13 +67,22 @@ def connect_query_only(path: Path) -> sqlite3.Connection:
 def as_serve_error(error: Exception, path: Path) -> Exception:
     """What an error of SQLite or the file system means to people; itself where that is nothing special."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL or (isinstance(error, OSError) and error.errno in _NO_ROOM):
+    if _is_full(error, code, path):
         return DiskFull(
             f"The disk that holds {path} is full.", "Make room: nothing is lost, and work goes on by itself."
         )
     if code in _UNREADABLE:
         return _corrupt(path, f"cannot be read ({error})")
     return error
+
+
+def _is_full(error: Exception, code: int, path: Path) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _NO_ROOM
+    if code == sqlite3.SQLITE_IOERR:  # all that SQLite says when the log's index finds no room
+        disk = os.statvfs(path.parent)
+        return disk.f_bavail * disk.f_frsize < 65536
+    return code == sqlite3.SQLITE_FULL
 
 
 def _why_not_opened(error: Exception, path: Path) -> Exception:
