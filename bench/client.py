@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 READ_BYTES = 1 << 18
+SMALL_SEGMENT = 536
 TERMINAL = (b"TASK_STATE_COMPLETED", b"TASK_STATE_CANCELED", b"TASK_STATE_FAILED", b"TASK_STATE_REJECTED")
 
 
@@ -108,11 +109,15 @@ class Connection:
 
     @classmethod
     async def open(cls, address: Address, receive_buffer: int = 0) -> Connection:
-        """Connect. A small `receive_buffer` (bytes) makes a reader that falls behind as soon as it stops reading."""
+        """Connect. A small `receive_buffer` (bytes) makes a reader that falls behind as soon as it stops reading.
+
+        Small segments go with it: the kernel sizes the server's send buffer by them, else it holds megabytes.
+        """
         connected = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         connected.setblocking(False)
         if receive_buffer:
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SMALL_SEGMENT)
         else:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(connected, ("127.0.0.1", address.port))
