@@ -1,0 +1,45 @@
+"""usage: python scripts/image_file.py REPOSITORY PATH TARGET: copy one file out of a local image, newest tag first."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from pathlib import Path
+
+import docker
+
+
+def read_file(repository: str, path: str) -> bytes:
+    """The bytes of `path` in the newest local image of `repository`. Raises LookupError when there is none."""
+    engine = docker.from_env()
+    found = engine.images.list(repository)
+    if not found:
+        raise LookupError(f"There is no image of {repository} here. Build it: make images")
+    newest = max(found, key=lambda image: str(image.attrs["Created"]))
+    container = engine.containers.create(newest.id, ["true"])
+    try:
+        chunks, _ = container.get_archive(path)
+        archive = tarfile.open(fileobj=io.BytesIO(b"".join(chunks)))
+        member = archive.extractfile(Path(path).name)
+        if member is None:
+            raise LookupError(f"{path} in the image of {repository} is not a file.")
+        return member.read()
+    finally:
+        container.remove()
+
+
+def main(repository: str, path: str, target: str) -> None:
+    file = Path(target)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    part.write_bytes(read_file(repository, path))
+    part.chmod(0o755)
+    part.rename(file)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except LookupError as error:
+        sys.exit(str(error))

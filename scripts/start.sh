@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# usage: DIR=path AGENT=kind SANDBOX=docker|local PORT=number scripts/start.sh
+# From a fresh machine to a running server: engine, base for the sandbox image, `a2a-serve start`.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+export MAKE_GOAL=start
+
+if [ "${SANDBOX:-docker}" = docker ]; then
+  "$here/scripts/engine.sh"
+  "$here/scripts/base.sh"
+fi
+words=("${DIR:-.}")
+if [ -n "${AGENT:-}" ]; then words+=(--agent "$AGENT"); fi
+if [ -n "${SANDBOX:-}" ]; then words+=(--sandbox "$SANDBOX"); fi
+if [ -n "${PORT:-}" ]; then words+=(--port "$PORT"); fi
+exec "$here/.venv/bin/a2a-serve" start "${words[@]}"
