@@ -17,16 +17,20 @@ def read_file(repository: str, path: str) -> bytes:
     if not found:
         raise LookupError(f"There is no image of {repository} here. Build it: make images")
     newest = max(found, key=lambda image: str(image.attrs["Created"]))
-    container = engine.containers.create(newest.id, ["true"])
+    container = engine.containers.create(newest, ["true"])
     try:
         chunks, _ = container.get_archive(path)
-        archive = tarfile.open(fileobj=io.BytesIO(b"".join(chunks)))
-        member = archive.extractfile(Path(path).name)
-        if member is None:
-            raise LookupError(f"{path} in the image of {repository} is not a file.")
-        return member.read()
+        return _unpack(b"".join(chunks), Path(path).name)
     finally:
         container.remove()
+
+
+def _unpack(archive: bytes, name: str) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as members:
+        file = members.extractfile(name)
+        if file is None:
+            raise LookupError(f"{name} in the image is not a file.")
+        return file.read()
 
 
 def main(repository: str, path: str, target: str) -> None:
