@@ -547,21 +547,22 @@ def reason(error: Exception) -> str:
 
 async def run_command(command: str, cwd: str) -> tuple[int, str]:
     """(exit code, output) of a shell command. Nothing of its process group outlives it, or a cancel."""
+    output = bytearray()
+    readable, writable = os.pipe()  # our own pipe: asyncio's would make `wait` wait for every child that holds it
+    reading = asyncio.create_task(drain(readable, output))
     try:
         process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            command,
+            *("/bin/sh", "-c", command),
             cwd=cwd,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=writable,
+            stderr=writable,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         raise Problem(f"I cannot run that: {reason(error)}.") from None
-    output = bytearray()
-    reading = asyncio.create_task(drain(process.stdout, output))
+    finally:
+        os.close(writable)
     try:
         await process.wait()
     finally:
@@ -573,10 +574,16 @@ async def run_command(command: str, cwd: str) -> tuple[int, str]:
     return process.returncode or 0, output[:OUTPUT_LIMIT].decode("utf-8", "replace") + cut
 
 
-async def drain(stream: asyncio.StreamReader | None, output: bytearray) -> None:
-    """Read to the end, keep the first OUTPUT_LIMIT bytes and one."""
-    while stream and (data := await stream.read(64 << 10)):
-        output += data[: OUTPUT_LIMIT + 1 - len(output)]
+async def drain(readable: int, output: bytearray) -> None:
+    """Read a pipe to its end, keep the first OUTPUT_LIMIT bytes and one."""
+    loop = asyncio.get_running_loop()
+    stream = asyncio.StreamReader()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(readable, "rb"))
+    try:
+        while data := await stream.read(64 << 10):
+            output += data[: OUTPUT_LIMIT + 1 - len(output)]
+    finally:
+        transport.close()
 
 
 # --- the agent -------------------------------------------------------------------------------------------------------

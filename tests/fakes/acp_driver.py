@@ -128,8 +128,9 @@ class Driver:
             waiting = self._waiting.get(message.get("id") or 0)
             if waiting and not waiting.done():
                 waiting.set_result(message)
-        elif "id" in message and (answer := self.answers.get(message["method"])):
-            if (result := answer(message)) is not None:
+        elif "id" in message and message["method"] in self.answers:
+            result = self.answers[message["method"]](message)
+            if result is not None:
                 await self.send({"id": message["id"], "result": result})
 
 
