@@ -19,7 +19,7 @@ import uvloop
 from bench import direct
 from bench.client import BenchError
 from bench.load import Sizes, Subject
-from bench.measures import MEASURES, Metrics, measures_of
+from bench.measures import MEASURES, Metrics, groups_of
 from bench.report import Report, write
 from bench.systems import DIRECT, HOME, OURS, PEER_ACP, ROOT, SYSTEMS, Cores, System, install_peer, start
 
@@ -88,18 +88,21 @@ async def one(name: str, wanted: set[str], sizes: Sizes, cores: Cores) -> Measur
 
 
 async def served(system: System, wanted: set[str], sizes: Sizes, cores: Cores) -> Measured:
-    """Start the system afresh, measure, stop it."""
-    running = await start(system, cores)
-    try:
-        subject = Subject(running, sizes)
-        metrics: Metrics = {}
-        for measure in measures_of(system, wanted):
-            if measure != "idle" and not subject.contexts:
-                await subject.warm()
-            metrics |= await MEASURES[measure](subject)
-        return metrics, subject.texts if system.agent else {}
-    finally:
-        running.stop()
+    """Each group of measurements on a fresh start of the system."""
+    metrics: Metrics = {}
+    texts: dict[int, str] = {}
+    for group in groups_of(system, wanted):
+        running = await start(system, cores)
+        try:
+            subject = Subject(running, sizes)
+            for measure in group:
+                if measure != "idle" and not subject.contexts:
+                    await subject.warm()
+                metrics |= await MEASURES[measure](subject)
+            texts |= subject.texts if system.agent else {}
+        finally:
+            running.stop()
+    return metrics, texts
 
 
 def facts(arguments: list[str], cores: Cores, load: tuple[float, float, float], rounds: int) -> list[str]:

@@ -192,13 +192,13 @@ MEASURES: dict[str, Measure] = {
     "slow": slow_reader,
     "streams": open_streams,
 }
+GROUPS = (("idle", "one", "many", "get", "list"), ("streams",), ("chunks", "slow"))
+"""Each group has a server process of its own: what one leaves in memory must not hide what the next one needs."""
 NEEDS_AGENT, NEEDS_TASKS = {"slow", "streams"}, {"get", "list", "slow", "streams"}
 
 
-def measures_of(system: System, wanted: set[str]) -> list[str]:
-    """The measurements that make sense for this system, in the order in which they run."""
-    return [
-        name
-        for name in MEASURES
-        if name in wanted and (system.agent or name not in NEEDS_AGENT) and (system.tasks or name not in NEEDS_TASKS)
-    ]
+def groups_of(system: System, wanted: set[str]) -> list[list[str]]:
+    """The wanted measurements that make sense for this system, by group, in the order in which they run."""
+    senseless = (set() if system.agent else NEEDS_AGENT) | (set() if system.tasks else NEEDS_TASKS)
+    groups = [[name for name in group if name in wanted - senseless] for group in GROUPS]
+    return [group for group in groups if group]

@@ -9,7 +9,9 @@ import pytest
 
 from bench.client import BenchError, ChunkedBody, DataLines, Turn, message, result, streamed_text, task_text
 from bench.load import digest, percentile
+from bench.measures import GROUPS, MEASURES, groups_of
 from bench.report import BEGIN, END, LIMITS, METRICS, Limit, Report, cell, number, table, write
+from bench.systems import FLOOR, OURS, PEER_ECHO
 
 
 def event(**what: object) -> bytes:
@@ -144,3 +146,19 @@ class TestPage:
         page.write_text(page.read_text() + "after\n")
         write(page, "two\n")
         assert page.read_text() == f"# Performance\n\n{BEGIN}\ntwo\n{END}\nafter\n"
+
+
+class TestGroups:
+    WANTED = set(MEASURES)
+
+    def test_every_measurement_is_in_one_group(self) -> None:
+        assert sorted(name for group in GROUPS for name in group) == sorted(MEASURES)
+
+    def test_an_echo_parks_nothing_and_the_floor_keeps_nothing(self) -> None:
+        assert groups_of(OURS, self.WANTED) == [list(group) for group in GROUPS]
+        assert groups_of(PEER_ECHO, self.WANTED) == [["idle", "one", "many", "get", "list"], ["chunks"]]
+        assert groups_of(FLOOR, self.WANTED) == [["idle", "one", "many"], ["chunks"]]
+
+    def test_unwanted_measurements_start_no_server(self) -> None:
+        assert groups_of(OURS, {"slow"}) == [["slow"]]
+        assert groups_of(FLOOR, {"slow"}) == []
