@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from uvicorn.server import ServerState
 
 from a2a_serve.listeners import Peer
 from a2a_serve.listeners.sockets import read_peer
+
+_UPGRADE = re.compile(rb"\r\nUp(?=grade[ \t]*:)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,16 @@ class Shared(ServerState):
             self.default_headers = [(b"date", formatdate(second, usegmt=True).encode())]
 
 
+def _without_upgrade(data: bytes) -> bytes:
+    """The header without its Upgrade: no upgrade is offered, and passing it over is right (RFC 9110 7.8).
+
+    httptools drops the body of a request that asks for one, as Java's client does with each first request.
+    """
+    end = data.find(b"\r\n\r\n")
+    head, rest = (data, b"") if end < 0 else (data[:end], data[end:])
+    return _UPGRADE.sub(b"\r\nX-", head) + rest
+
+
 class EdgeProtocol(HttpToolsProtocol):
     """Adds to uvicorn's protocol: a deadline and a size for the header, a cap on connections, `Peer` in the scope.
 
@@ -61,7 +74,7 @@ class EdgeProtocol(HttpToolsProtocol):
         self._limits = shared.limits
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes = 0
-        self._in_body = False
+        self._in_header = self._in_body = False
 
     # --- connection ------------------------------------------------------------------------------------------------
 
@@ -94,10 +107,13 @@ class EdgeProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         self._header_bytes += len(data)
+        if not self._in_body and b"pgrade" in data:
+            data = _without_upgrade(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # no upgrade is offered: the request is answered as if it had not asked (RFC 9110 7.8)
+        except httptools.HttpParserUpgrade:  # CONNECT, or an Upgrade in two pieces: the parser is of no more use
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
         except httptools.HttpParserError:
             self._answer_unparsed()
             return
@@ -109,8 +125,13 @@ class EdgeProtocol(HttpToolsProtocol):
         if not self._is_answering:
             self._arm()  # for a header; or for the rest of a body that was answered early
 
+    def on_message_begin(self) -> None:
+        self._in_header = True
+        super().on_message_begin()
+
     def on_headers_complete(self) -> None:
         self._disarm()
+        self._in_header = False
         size = sum(len(name) + len(value) for name, value in self.headers) + len(self.url)
         if size > self._limits.header_bytes or len(self.headers) > self._limits.headers:
             self._header_bytes = self._limits.header_bytes + 1
@@ -123,6 +144,11 @@ class EdgeProtocol(HttpToolsProtocol):
         self._in_body = False
         self._header_bytes = 0
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_header:  # begun while the answer was on its way
+            self._arm()
 
     def _answer_unparsed(self) -> None:
         if self._header_bytes > self._limits.header_bytes:
@@ -141,7 +167,7 @@ class EdgeProtocol(HttpToolsProtocol):
 
     def _on_deadline(self) -> None:
         self._deadline = None
-        if self._header_bytes and not (self._is_answering or self._in_body):
+        if self._in_header and not self._is_answering:
             self._answer(HTTPStatus.REQUEST_TIMEOUT, "The request's header took too long.")
         else:
             self.transport.close()

@@ -58,10 +58,12 @@ def bind_tcp(host: str, port: int) -> socket.socket:
 
 def _resolve(host: str, port: int) -> tuple[int, tuple[str, int]]:
     name = "127.0.0.1" if host == "localhost" else host
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"{port} is not a port.", "Use a number from 1 to 65535, or 0 for a free one.")
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except (socket.gaierror, OverflowError) as error:
-        raise ConfigError(f"{host!r} port {port} is not an address to listen on.", "Use 127.0.0.1.") from error
+    except socket.gaierror as error:
+        raise ConfigError(f"{host!r} is not an address to listen on.", "Use 127.0.0.1.") from error
     family, _, _, _, address = found[0]
     return family, address  # type: ignore[return-value]
 

@@ -102,7 +102,9 @@ class Exchange:
 
     async def replay(self) -> Message:
         if self._body is None:
-            return await self._receive()
+            message = await self._receive()
+            self._more = message.get("more_body", False)
+            return message
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
