@@ -54,7 +54,6 @@ class System:
     """
 
     name: str
-    title: str
     path: str
     command: Callable[[int, Path], list[str]]
     agent: bool = False
@@ -92,10 +91,17 @@ def _peer_with_agent(port: int, directory: Path) -> list[str]:
     return _peer(port, directory, "--backend", "acp", "--agent-command", shlex.join(agent_command()))
 
 
-OURS = System("a2a-serve", "a2a-serve", "/a2a/jsonrpc", _ours, agent=True, token=our_token)
-PEER_ACP = System("a2acode", "a2acode 0.9", "/", _peer_with_agent, agent=True)
-PEER_ECHO = System("a2acode-echo", "a2acode echo", "/", lambda port, at: _peer(port, at, "--backend", "echo"))
-FLOOR = System("floor", "floor", "/", lambda port, at: [sys.executable, "-m", "bench.floor", str(port)], tasks=False)
+OURS = System(
+    "a2a-serve",
+    "/a2a/jsonrpc",
+    _ours,
+    agent=True,
+    token=our_token,
+    environment={"A2A_SERVE_LIMITS__CONNECTIONS": "1024"},  # 500 streams are more than the default lets in
+)
+PEER_ACP = System("a2acode", "/", _peer_with_agent, agent=True)
+PEER_ECHO = System("a2acode-echo", "/", lambda port, at: _peer(port, at, "--backend", "echo"))
+FLOOR = System("floor", "/", lambda port, at: [sys.executable, "-m", "bench.floor", str(port)], tasks=False)
 DIRECT = "direct"
 SYSTEMS = (OURS, PEER_ACP, PEER_ECHO, FLOOR)
 
