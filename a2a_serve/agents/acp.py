@@ -286,7 +286,7 @@ class Agent:
             return
         if update.get("sessionUpdate") == "current_mode_update" and session.running:
             await self._hold_mode(update.get("currentModeId"))
-        elif (event := to_event(update)) is not None:
+        elif (event := to_event(update, self._cwd)) is not None:
             await session.take(event)
 
     async def _hold_mode(self, mode: Any) -> None:
@@ -301,7 +301,7 @@ class Agent:
         session_id = _text(params.get("sessionId"))
         self._requests[request_id] = (wire_id, session_id)
         session = self._sessions.get(session_id)
-        if session is None or not await session.take(to_permission(request_id, params)):
+        if session is None or not await session.take(to_permission(request_id, params, self._cwd)):
             await self.reply(request_id, None, "")
 
     async def _take_withdrawal(self, wire_id: Any) -> None:

@@ -14,13 +14,20 @@ STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
 Json = dict[str, Any]
 
 
-def to_event(update: Json) -> e.AgentEvent | None:
-    """The event of one `session/update`, or None for those that no caller sees (commands, modes, titles)."""
-    reader = _READERS.get(_string(update.get("sessionUpdate")))
+def to_event(update: Json, workspace: str = "") -> e.AgentEvent | None:
+    """The event of one `session/update`, or None for those that no caller sees (commands, modes, titles).
+
+    Paths below `workspace` are named relative to it.
+    """
+    kind = _string(update.get("sessionUpdate"))
+    if kind in ("tool_call", "tool_call_update"):
+        call_id = _string(update.get("toolCallId"))
+        return e.ToolUpdate(call_id, _changes(update, workspace)) if call_id else None
+    reader = _READERS.get(kind)
     return reader(update) if reader else None
 
 
-def to_permission(request_id: str, params: Json) -> e.PermissionRequest:
+def to_permission(request_id: str, params: Json, workspace: str = "") -> e.PermissionRequest:
     """The event of a `session/request_permission`."""
     call = _object(params.get("toolCall"))
     options = tuple(
@@ -28,7 +35,7 @@ def to_permission(request_id: str, params: Json) -> e.PermissionRequest:
         for option in _objects(params.get("options"))
         if isinstance(option.get("optionId"), str)
     )
-    return e.PermissionRequest(request_id, _string(call.get("toolCallId")), _changes(call), options)
+    return e.PermissionRequest(request_id, _string(call.get("toolCallId")), _changes(call, workspace), options)
 
 
 def to_usage(value: Any) -> Usage:
@@ -62,11 +69,6 @@ def _plan(update: Json) -> e.AgentEvent:
     )
 
 
-def _tool(update: Json) -> e.AgentEvent | None:
-    call_id = _string(update.get("toolCallId"))
-    return e.ToolUpdate(call_id, _changes(update)) if call_id else None
-
-
 def _usage(update: Json) -> e.AgentEvent:
     cost = _object(update.get("cost"))
     amount = cost.get("amount")
@@ -84,13 +86,11 @@ _READERS: dict[str, Callable[[Json], e.AgentEvent | None]] = {
     "agent_message_chunk": _text,
     "agent_thought_chunk": _thought,
     "plan": _plan,
-    "tool_call": _tool,
-    "tool_call_update": _tool,
     "usage_update": _usage,
 }
 
 
-def _changes(call: Json) -> Json:
+def _changes(call: Json, workspace: str) -> Json:
     """Only the ToolCall fields that this message carries, each in our own type."""
     changes: Json = {}
     if isinstance(title := call.get("title"), str):
@@ -102,24 +102,31 @@ def _changes(call: Json) -> Json:
     if call.get("rawInput") is not None:
         changes["raw_input"] = call["rawInput"]
     content = _objects(call.get("content"))
-    diffs = tuple(_diff(item) for item in content if item.get("type") == "diff")
+    diffs = tuple(_diff(item, workspace) for item in content if item.get("type") == "diff")
     if diffs:
         changes["diffs"] = diffs
-    if paths := _paths(call, diffs):
+    if paths := _paths(call, diffs, workspace):
         changes["paths"] = paths
     if output := _output(content):
         changes["output"] = output
     return changes
 
 
-def _diff(item: Json) -> Diff:
+def _diff(item: Json, workspace: str) -> Diff:
     old = item.get("oldText")
-    return Diff(_string(item.get("path")), old if isinstance(old, str) else None, _string(item.get("newText")))
+    path = _relative(_string(item.get("path")), workspace)
+    return Diff(path, old if isinstance(old, str) else None, _string(item.get("newText")))
 
 
-def _paths(call: Json, diffs: tuple[Diff, ...]) -> tuple[str, ...]:
-    named = [_string(place.get("path")) for place in _objects(call.get("locations"))]
+def _paths(call: Json, diffs: tuple[Diff, ...], workspace: str) -> tuple[str, ...]:
+    named = [_relative(_string(place.get("path")), workspace) for place in _objects(call.get("locations"))]
     return tuple(dict.fromkeys(path for path in [*named, *(diff.path for diff in diffs)] if path))
+
+
+def _relative(path: str, workspace: str) -> str:
+    """A path that leaves the workspace again, or only seems to lie in it, stays as it is."""
+    inside = path.removeprefix(f"{workspace}/")
+    return path if not workspace or inside == path or ".." in inside.split("/") else inside
 
 
 def _output(content: list[Json]) -> str:

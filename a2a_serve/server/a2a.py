@@ -144,12 +144,11 @@ class Handler(RequestHandler):
             size = params.page_size if params.HasField("page_size") else 50
             if not 1 <= size <= MAX_PAGE:
                 raise InvalidParamsError(f"pageSize is from 1 to {MAX_PAGE}.")
-            after = params.status_timestamp_after
             page = await self._tasks.list(
                 _who(context),
                 context_id=params.context_id,
                 state=params.status,
-                after=after.ToNanoseconds() / 1e9 if params.HasField("status_timestamp_after") else None,
+                after=params.status_timestamp_after if params.HasField("status_timestamp_after") else None,
                 page_size=size,
                 page_token=params.page_token,
             )

@@ -78,7 +78,7 @@ class Control:
 
     async def _admit(self, request: Request) -> Identity:
         peer: Peer = request.scope["state"]["peer"]
-        identity = await self._gate.admit(Evidence(listener=peer.listener, uid=peer.uid))
+        identity = await self._gate.admit(Evidence(listener=peer.listener, uid=peer.uid, pid=peer.pid))
         if not identity.is_owner:
             raise NotAllowed("Only the user who runs the server can use its control socket.")
         return identity

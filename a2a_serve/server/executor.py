@@ -61,7 +61,7 @@ class TurnRun:
         self._text: dict[str, list[str]] = {}
         self._flushed_at = 0.0
         self._round = 1
-        self._requests: dict[str, str] = {}
+        self._questions: dict[str, str] = {}
         self._session: Session | None = None
         self._started = tools.clock()
         self._task: asyncio.Task[None] | None = None
@@ -90,11 +90,13 @@ class TurnRun:
             self._mailbox.post(event)
 
     def _take_answer(self, question: Question) -> None:
-        for request_id, question_id in self._requests.items():
+        """The answer is decided and committed; the turn hears it next. Who follows the task sees it go on at once."""
+        for request_id, question_id in list(self._questions.items()):
             if question_id == question.id:
-                if len(self._requests) == 1:
-                    self.live.resume()
+                del self._questions[request_id]
                 self._mailbox.post(e.Answered(request_id, question.option_id, question.reason))
+        if not self._questions:
+            self.live.resume(self._tools.clock(), self._tools.new_id())
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
@@ -238,15 +240,15 @@ class TurnRun:
             self._tools.timing.expire,
             self._take_answer,
         )
-        self._requests[effect.request_id] = question.id
+        self._questions[effect.request_id] = question.id
         expired = e.QuestionExpired(effect.request_id)
         self._set_timer(f"expire {effect.request_id}", self._tools.timing.expire, expired)
         await self._show_questions()
 
     async def _show_questions(self) -> None:
         """All open questions of the task as its status; back to working when there is none."""
-        if not self._requests:
-            self.live.show_working(self._tools.clock(), "", self._tools.new_id(), {})
+        if not self._questions:
+            self.live.resume(self._tools.clock(), self._tools.new_id())
             return
         parts = surface.question_parts(await self._tools.questions.list_open(self.live.id))
         state = TaskState.TASK_STATE_INPUT_REQUIRED
@@ -254,18 +256,18 @@ class TurnRun:
 
     async def _close_question(self, effect: e.CloseQuestion) -> None:
         self._timers.pop(f"expire {effect.request_id}", None)
-        if question_id := self._requests.pop(effect.request_id, None):
+        if question_id := self._questions.pop(effect.request_id, None):
             await self._tools.questions.close(question_id, QuestionState(effect.state))
 
     async def _reply(self, effect: e.Reply) -> None:
         self._timers.pop(f"expire {effect.request_id}", None)
         self._timers.pop(f"settle {effect.request_id}", None)
-        was_shown = self._requests.pop(effect.request_id, None) is not None
+        was_open = self._questions.pop(effect.request_id, None) is not None
         assert self._session is not None
         if effect.option_id is not None and not await self._is_intact(self._session):
             return
         await self._session.reply(effect.request_id, effect.option_id, effect.words)
-        if was_shown:
+        if was_open:
             await self._show_questions()
 
     async def _is_intact(self, session: Session) -> bool:

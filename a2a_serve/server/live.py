@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from a2a.types.a2a_pb2 import Artifact, Message, Part, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 
@@ -122,9 +122,11 @@ class LiveTask:
         """Wait until the task is over."""
         await self._over.wait()
 
-    def resume(self) -> None:
-        """An answer is on its way: who waits for the task to settle waits again."""
-        self._settled.clear()
+    def resume(self, now: float, message_id: str) -> None:
+        """No question is open any more: working again, and who waits for the task to settle waits again."""
+        if self.task.status.state in surface.INTERRUPTED:
+            self._settled.clear()
+            self.show_working(now, "", message_id, {})
 
     # --- changes, by the executor ----------------------------------------------------------------------------------
 
@@ -150,7 +152,7 @@ class LiveTask:
             known.CopyFrom(artifact)
         self._publish_artifact(artifact, append=False, last=True)
 
-    def show_working(self, now: float, line: str, message_id: str, metadata: dict[str, object]) -> None:
+    def show_working(self, now: float, line: str, message_id: str, metadata: Mapping[str, object]) -> None:
         """Say what the turn is doing; not committed, it is gone with the next status anyway."""
         message = self._message(message_id, [surface.text_part(line)]) if line else None
         self._set_status(TaskState.TASK_STATE_WORKING, now, message, metadata)
@@ -162,7 +164,7 @@ class LiveTask:
         now: float,
         parts: list[Part],
         message_id: str,
-        metadata: dict[str, object],
+        metadata: Mapping[str, object],
     ) -> None:
         """Commit a question or an end, then show it."""
         message = self._message(message_id, parts) if parts else None
@@ -190,7 +192,9 @@ class LiveTask:
     def _message(self, message_id: str, parts: list[Part]) -> Message:
         return surface.agent_message(message_id, self.task.id, self.task.context_id, parts)
 
-    def _set_status(self, state: TaskState, now: float, message: Message | None, metadata: dict[str, object]) -> None:
+    def _set_status(
+        self, state: TaskState, now: float, message: Message | None, metadata: Mapping[str, object]
+    ) -> None:
         if self.task.status.state in surface.INTERRUPTED and self.task.status.HasField("message"):
             self.task.history.append(self.task.status.message)
         self.task.status.CopyFrom(surface.status(state, now, message))
@@ -199,7 +203,7 @@ class LiveTask:
             self.task.metadata.CopyFrom(surface.struct(metadata))
         self.dirty = True
 
-    def _publish_status(self, metadata: dict[str, object]) -> None:
+    def _publish_status(self, metadata: Mapping[str, object]) -> None:
         event = TaskStatusUpdateEvent(
             task_id=self.task.id,
             context_id=self.task.context_id,

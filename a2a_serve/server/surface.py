@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,8 +43,8 @@ def data_part(data: Any) -> Part:
     return Part(data=ParseDict(data, Value()), media_type="application/json")
 
 
-def struct(data: dict[str, Any]) -> Struct:
-    return ParseDict(data, Struct())
+def struct(data: Mapping[str, Any]) -> Struct:
+    return ParseDict(dict(data), Struct())
 
 
 def text_artifact(artifact_id: str, text: str) -> Artifact:

@@ -62,6 +62,7 @@ class Tasks:
         self._runs: dict[str, TurnRun] = {}
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._running: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     # --- the front door --------------------------------------------------------------------------------------------
 
@@ -71,6 +72,8 @@ class Tasks:
         Task and message are committed before this returns. The same message again gives the same task.
         Raises A2A errors: InvalidParams, TaskNotFound, UnsupportedOperation, ContentTypeNotSupported.
         """
+        if self._closed:
+            raise UnsupportedOperationError("The server is stopping; try again in a moment.")
         digest = hashlib.sha256(message.SerializeToString(deterministic=True)).digest()
         try:
             if message.task_id:
@@ -233,7 +236,8 @@ class Tasks:
         return len(leftovers)
 
     async def close(self) -> None:
-        """End every open turn as failed."""
+        """End every open turn as failed, and take no more."""
+        self._closed = True
         for run in list(self._runs.values()):
             run.stop()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -81,6 +81,15 @@ def test_permission_carries_the_call_and_every_option() -> None:
     assert to_permission("r1", params) == wanted
 
 
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [("/w/a/b", "a/b"), ("/w", "/w"), ("/w/../etc/passwd", "/w/../etc/passwd"), ("/wide/a", "/wide/a"), ("a", "a")],
+)
+def test_paths_in_the_workspace_are_shown_from_there(path: str, shown: str) -> None:
+    update = {"sessionUpdate": "tool_call", "toolCallId": "t", "locations": [{"path": path}]}
+    assert to_event(update, "/w") == e.ToolUpdate("t", {"paths": (shown,)})
+
+
 def test_usage_invents_nothing() -> None:
     assert to_usage(None) == Usage()
     assert to_usage({"inputTokens": 3, "outputTokens": True, "totalTokens": "9"}) == Usage(input_tokens=3)

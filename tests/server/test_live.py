@@ -143,7 +143,7 @@ async def test_an_answered_question_stays_in_the_history(live: LiveTask) -> None
 async def test_who_waits_for_the_task_to_settle_waits_again_after_an_answer(live: LiveTask) -> None:
     await live.settle(WAITING, 1.0, [surface.text_part("ok?")], "m1", {})
     await live.settled()
-    live.resume()
+    live.resume(1.5, "m2")
     waiting = asyncio.create_task(live.settled())
     await asyncio.sleep(0)
     assert not waiting.done()
