@@ -85,7 +85,10 @@ class Server:
         self.boot = uuid.uuid4().hex
         self.owner = hashlib.sha256(os.fsencode(directory.root)).hexdigest()[:16]
         self.kind = agent_kind(settings, os.environ)
-        self.upstreams = {name: models.Upstream.read(name, each, os.environ) for name, each in settings.models.items()}
+        self.upstreams = {
+            name: models.Upstream(name, each.upstream, each.read_key(), each.scheme)
+            for name, each in settings.models.items()
+        }
         self.network = settings.sandbox.network or self.kind.network[0]
         self.endpoints: list[Endpoint] = []
         self._closing = closing
@@ -238,7 +241,7 @@ def agent_kind(settings: Settings, environment: Mapping[str, str]) -> AgentKind:
     """The kind that flag, config or the keys at hand choose; a command of the owner's own is a kind without a file."""
     if settings.agent.command:
         return AgentKind("custom", "Custom agent", tuple(settings.agent.command))
-    keys = {AgentKind.load(name).key_env: name for name in agents.kinds()}
+    keys = {name: AgentKind.load(name).key_env for name in agents.kinds()}
     return AgentKind.load(choose_agent(settings, environment, keys))
 
 

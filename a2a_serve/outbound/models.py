@@ -9,16 +9,12 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
 
 import httpx
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-
-from a2a_serve.core.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +37,6 @@ _NOT_SENT = _HOP_BY_HOP | _CREDENTIALS | _ROUTING
 _NOT_RELAYED = _HOP_BY_HOP | {"content-encoding", "set-cookie"}
 
 
-class ModelSettings(Protocol):
-    """What the configuration says of one model API."""
-
-    upstream: str
-    scheme: str
-    key_env: str | None
-    key_file: Path | None
-
-
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """One model API: where, with which key ('' when there is none), and in which header (a name of SCHEMES)."""
@@ -58,17 +45,6 @@ class Upstream:
     url: str
     key: str = field(repr=False)
     scheme: str
-
-    @classmethod
-    def read(cls, name: str, settings: ModelSettings, environment: Mapping[str, str]) -> Upstream:
-        """With its key from a file or the server's own environment. Raises ConfigError where the file is unreadable."""
-        key = environment.get(settings.key_env or "", "")
-        if settings.key_file is not None:
-            try:
-                key = settings.key_file.expanduser().read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError):
-                raise ConfigError(f"The key file of model {name!r} cannot be read: {settings.key_file}.") from None
-        return cls(name, settings.upstream, key.strip(), settings.scheme)
 
 
 class ModelProxy:
