@@ -14,12 +14,18 @@ from a2a_serve.core.errors import OptionUnknown
 from a2a_serve.core.model import Action, Diff, Option, ToolCall
 
 ALLOW, DENY = "allow", "deny"
+_OPPOSITE = {ALLOW: "reject_once", DENY: "allow_once"}
 YES = frozenset({"y", "yes", "allow", "ok", "okay", "approve", "approved"})
 NO = frozenset({"n", "no", "deny", "reject", "stop"})
 
 _LONG_RUN = re.compile(r" {17,}")
 _ESCAPED = re.compile(r"\\u\{([0-9a-f]+)(?:\*(\d+))?\}")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Shown as nothing though they count as letters, marks or symbols (Unicode's Default_Ignorable_Code_Point, and a blank).
+_BLANK = frozenset(
+    {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2800, 0x3164, *range(0xFE00, 0xFE10), 0xFFA0}
+    | set(range(0xE0000, 0xE1000))
+)
 _VERBS = {
     "read": "Read",
     "search": "Search",
@@ -51,7 +57,7 @@ def _is_hidden(char: str) -> bool:
     if " " <= char <= "~":
         return False
     category = unicodedata.category(char)
-    return category in _HIDDEN or (category == "Zs" and char != " ")
+    return category in _HIDDEN or category == "Zs" or ord(char) in _BLANK
 
 
 def one_line(text: str, limit: int = TITLE_LENGTH) -> str:
@@ -105,8 +111,12 @@ def is_blank(call: ToolCall) -> bool:
 
 
 def same_action(before: ToolCall, after: ToolCall) -> bool:
-    """Whether an update left what a person was asked about as it was: same command, same files."""
-    return before.command == after.command and (not before.paths or before.paths == after.paths)
+    """Whether an update left what a person was shown as it was: same files, same command or diff or input."""
+    return _shown(before) == _shown(after) and (not before.paths or before.paths == after.paths)
+
+
+def _shown(call: ToolCall) -> Any:
+    return call.command or call.diffs or call.raw_input or None
 
 
 def _canonical(call: ToolCall, kind: str) -> bytes:
@@ -152,12 +162,20 @@ def _whole(call: ToolCall, diff: str) -> str:
 def offer(call: ToolCall, options: tuple[Option, ...]) -> tuple[Option, ...]:
     """The options shown: the agent's once-only ones. `Always` is the server's to keep, and never offered from here.
 
-    A blank call cannot be allowed; a way to deny is always there.
+    A blank call cannot be allowed; a way to deny is always there. An id that could be taken for another choice (the
+    agent gave it to two kinds, or calls a rejection `allow`) is not offered.
     """
-    allowed = () if is_blank(call) else tuple(option for option in options if option.kind == "allow_once")
-    denied = tuple(option for option in options if option.kind == "reject_once")
+    clear = [option for option in options if reply_id(option, options) and _OPPOSITE.get(option.id) != option.kind]
+    allowed = [] if is_blank(call) else [option for option in clear if option.kind == "allow_once"]
+    denied = [option for option in clear if option.kind == "reject_once"]
     shown = (*allowed, *(denied or (Option(DENY, "reject_once", "Deny"),)))
     return tuple(Option(option.id, option.kind, one_line(option.name, 80)) for option in shown)
+
+
+def reply_id(choice: Option, options: tuple[Option, ...]) -> str | None:
+    """The id that tells the agent this choice and no other; None where it has none (it then hears `cancelled`)."""
+    kinds = {option.kind for option in options if option.id == choice.id}
+    return choice.id if kinds == {choice.kind} else None
 
 
 def choose(option_id: str, options: tuple[Option, ...]) -> Option:

@@ -85,7 +85,7 @@ class Turn:
     calls: dict[str, ToolCall] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     _requests: dict[str, _Request] = field(default_factory=dict)
-    _allowed: set[str] = field(default_factory=set)
+    _allowed: dict[str, ToolCall] = field(default_factory=dict)
     _denied: set[str] = field(default_factory=set)
     _words: list[str] = field(default_factory=list)
     _answered: bool = False
@@ -155,10 +155,11 @@ class Turn:
         if self.state is State.ENDING:
             return [e.Reply(event.request_id, None)]
         call = self._merge(event.call_id, event.changes)
+        effects = self._ask_again(call)
         self._requests[event.request_id] = _Request(event.call_id, event.options)
         if call.raw_input or call.diffs:
-            return self._ask(event.request_id)
-        return [e.SettleSoon(event.request_id)]
+            return [*effects, *self._ask(event.request_id)]
+        return [*effects, e.SettleSoon(event.request_id)]
 
     def _on_settled(self, event: e.Settled, now: float) -> list[e.Effect]:
         request = self._requests.get(event.request_id)
@@ -194,31 +195,29 @@ class Turn:
         if request is None or request.asked is None:
             raise TurnError("answer to no open request")
         option = approvals.choose(event.option_id, approvals.offer(request.asked, request.options))
-        allow = option.kind == "allow_once"
-        (self._allowed if allow else self._denied).add(request.call_id)
-        self._allowed -= self._denied
-        if not allow and event.words and not self.hears_reason:
-            self._words.append(event.words)
-        return self._resolve(event.request_id, option.id, event.words)
+        if option.kind == "allow_once":
+            self._allowed[request.call_id] = request.asked
+        else:
+            self._denied.add(request.call_id)
+            if event.words and not self.hears_reason:
+                self._words.append(event.words)
+        return self._resolve(event.request_id, option, event.words)
 
     def _on_expired(self, event: e.QuestionExpired, now: float) -> list[e.Effect]:
         request = self._requests.get(event.request_id)
         if request is None:
             return []
         self._denied.add(request.call_id)
+        deny = approvals.choose(approvals.DENY, approvals.offer(self.calls[request.call_id], request.options))
         return [
             e.CloseQuestion(event.request_id, QuestionState.EXPIRED),
-            *self._resolve(event.request_id, self._reject_id(request), "Nobody answered in time."),
+            *self._resolve(event.request_id, deny, "Nobody answered in time."),
         ]
 
-    def _reject_id(self, request: _Request) -> str:
-        return next((option.id for option in request.options if option.kind == "reject_once"), approvals.DENY)
-
-    def _resolve(self, request_id: str, option_id: str, words: str = "") -> list[e.Effect]:
+    def _resolve(self, request_id: str, choice: Option, words: str = "") -> list[e.Effect]:
         request = self._requests.pop(request_id)
-        known = any(option.id == option_id for option in request.options)
         self._leave_waiting()
-        return [e.Reply(request_id, option_id if known else None, words)]
+        return [e.Reply(request_id, approvals.reply_id(choice, request.options), words)]
 
     def _close(self, request_id: str, state: QuestionState) -> list[e.Effect]:
         request = self._requests.pop(request_id)
@@ -243,10 +242,15 @@ class Turn:
         """A changing call that completes without an allow, or makes progress with no request pending."""
         if self.state is State.ENDING or call.title in self.unasked or not call.changes_something:
             return False
-        if call.id in self._allowed:
-            return False
         pending = any(request.call_id == call.id for request in self._requests.values())
-        return call.status == "completed" or (call.status == "in_progress" and not pending)
+        if call.status == "completed":
+            return pending or not self._is_allowed(call)
+        return call.status == "in_progress" and not pending and not self._is_allowed(call)
+
+    def _is_allowed(self, call: ToolCall) -> bool:
+        """What was allowed, and never denied: one call can ask twice, and its command must stay the one shown."""
+        shown = self._allowed.get(call.id)
+        return shown is not None and call.id not in self._denied and shown.command in (None, call.command)
 
     def _stop_unapproved(self, call: ToolCall) -> list[e.Effect]:
         sentence = f"The agent acted without asking: {approvals.describe(call)}"
@@ -275,7 +279,7 @@ class Turn:
         if stop_reason == "refusal":
             return self._finish("rejected", "refusal", "The agent refused.", extra)
         if self._denied and (not self._answered or stop_reason == "cancelled"):
-            said: list[e.Effect] = [] if self._answered else [e.PublishText(STOPPED_BY_DENIAL)]
+            said: list[e.Effect] = [] if self._answered else [e.PublishText(STOPPED_BY_DENIAL, last=True)]
             return [*said, *self._finish("completed", "denied", "", extra)]
         if stop_reason == "cancelled":
             return self._finish("failed", "agent_canceled", "The agent ended its turn as cancelled by itself.", extra)
