@@ -155,11 +155,25 @@ class Server:
         ]
         self._local_token = tokens.derive_local(self.directory.state_key())
         gate = Gate([TokenMethod(self.pairings.find, self._local_token, user_name(os.geteuid()))])
+        handler = a2a.Handler(self.tasks)
+        if listen.grpc:
+            self.endpoints.append(await self._listen_grpc(handler, gate))
         made = card.build(self.settings.card, self.endpoints)
-        routes = [card.route(made, self.started_at), *a2a.routes(a2a.Handler(self.tasks), set(listen.bindings))]
+        routes = [card.route(made, self.started_at), *a2a.routes(handler, set(listen.bindings))]
         await listener.start(Guard(Starlette(routes=routes), gate))
         self._closing.push_async_callback(listener.stop, STOP_SECONDS)
         register_server(origin, self.directory.root)
+
+    async def _listen_grpc(self, handler: a2a.Handler, gate: Gate) -> Endpoint:
+        from a2a_serve.listeners.grpc import GrpcLimits, GrpcListener
+        from a2a_serve.server.grpc import Application
+
+        listen = self.settings.listen
+        limits = GrpcLimits(message=self.settings.limits.max_request_mib << 20)
+        listener = GrpcListener("grpc", listen.host, int(listen.grpc_port), limits=limits)
+        await listener.start(Application(handler, gate, listener=listener.name))
+        self._closing.push_async_callback(listener.stop, STOP_SECONDS)
+        return Endpoint("GRPC", listener.target)
 
     # --- what the parts ask for ------------------------------------------------------------------------------------
 

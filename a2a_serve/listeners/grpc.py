@@ -43,15 +43,20 @@ class GrpcListener:
         self._limits = limits or GrpcLimits()
         self._server: grpc.aio.Server | None = None
 
+    @property
+    def target(self) -> str:
+        """What clients dial, `address:port`."""
+        return f"{_loopback(self.host)}:{self.port}"
+
     def bind(self) -> None:
         """Take the port, so that it is known before the application is made.
 
         Raises PortTaken, or ConfigError for an address that is not this machine's own loopback.
         """
-        address = _loopback(self.host)
+        target = self.target
         server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
         try:
-            self.port = server.add_insecure_port(f"{address}:{self.port}")
+            self.port = server.add_insecure_port(target)
         except RuntimeError as error:
             hint = "Stop what uses it, or choose another with --grpc-port (0 takes a free one, off does without)."
             raise PortTaken(f"Port {self.port} on {self.host} is taken.", hint) from error

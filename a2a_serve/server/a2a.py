@@ -13,7 +13,7 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extension
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
-from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.server.routes import create_rest_routes
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import (
@@ -25,11 +25,11 @@ from a2a.utils.errors import (
 )
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from a2a_serve.core.errors import ServeError
 from a2a_serve.core.model import Identity
-from a2a_serve.server import surface
+from a2a_serve.server import surface, v03
 from a2a_serve.server.live import LiveTask
 from a2a_serve.server.tasks import Tasks
 
@@ -71,11 +71,15 @@ def routes(handler: RequestHandler, bindings: set[str]) -> list[BaseRoute]:
     """The HTTP routes of the bindings `jsonrpc` and `rest`, for v1.0 and v0.3 callers."""
     EventSourceResponse.DEFAULT_PING_INTERVAL = HEARTBEAT_SECONDS
     made: list[BaseRoute] = []
+    context = CallerContext()
     if "jsonrpc" in bindings:
-        for path in (JSONRPC_PATH, f"{JSONRPC_PATH}/"):
-            made += create_jsonrpc_routes(handler, path, CallerContext(), enable_v0_3_compat=True)
+        serve = v03.Dispatcher(handler, context).handle_requests
+        made += [Route(path, serve, methods=["POST"]) for path in (JSONRPC_PATH, f"{JSONRPC_PATH}/")]
     if "rest" in bindings:
-        made += create_rest_routes(handler, CallerContext(), path_prefix=REST_PATH, enable_v0_3_compat=True)
+        made += v03.rest_routes(handler, context, REST_PATH)
+        # without the SDK's routes of tenants, which it puts beside the prefix and not below it
+        current = create_rest_routes(handler, context, path_prefix=REST_PATH)
+        made += [each for each in current if isinstance(each, Route)]
     return made
 
 
