@@ -31,6 +31,7 @@ from a2a_serve.auth.peer import PeerMethod, user_name
 from a2a_serve.auth.tokens import TokenMethod
 from a2a_serve.config import AgentDir, Loaded, Lock, Settings, choose_agent, register_server
 from a2a_serve.core.model import Conversation, Role
+from a2a_serve.core.policy import Memory
 from a2a_serve.core.turn import Turn
 from a2a_serve.listeners import ASGIApp, Endpoint
 from a2a_serve.listeners.local import TcpListener, UnixListener
@@ -89,6 +90,7 @@ class Server:
             name: models.Upstream(name, each.upstream, each.read_key(), each.scheme)
             for name, each in settings.models.items()
         }
+        self.memory = Memory(settings.session.reuse_by_context, settings.session.ttl)
         self.network = settings.sandbox.network or self.kind.network[0]
         self.endpoints: list[Endpoint] = []
         self._closing = closing
@@ -125,7 +127,7 @@ class Server:
 
     async def fail_leftovers(self) -> None:
         """Tasks and questions of an earlier server have no turn any more."""
-        self.tasks = Tasks(self._task_store, self.conversations, self._tools(), self._new_turn)
+        self.tasks = Tasks(self._task_store, self._tools(), self._new_turn)
         questions = await self.questions.close_leftovers()
         tasks = await self.tasks.fail_leftovers()
         if tasks or questions:
@@ -180,15 +182,26 @@ class Server:
     def _tools(self) -> executor.Tools:
         timing = executor.Timing(cancel=self.settings.turns.cancel_grace, expire=self.settings.questions.expire)
         return executor.Tools(
-            self.pool.session, self._remember, self.questions, clock=time.time, new_id=new_id, timing=timing
+            conversation=self._conversation,
+            session=self.pool.session,
+            remember=self._remember,
+            questions=self.questions,
+            clock=time.time,
+            new_id=new_id,
+            timing=timing,
         )
 
     def _new_turn(self) -> Turn:
         return Turn(self.settings.turns.timeout, frozenset(self.kind.unasked), self.kind.hears_reason)
 
+    async def _conversation(self, opener: str, context_id: str) -> Conversation:
+        return self.memory.keep(await self.conversations.open(opener, context_id), time.time())
+
     async def _remember(self, conversation: Conversation, session: Session) -> None:
         if conversation.session_id != session.id:
-            await self.conversations.set_session(conversation.opener, conversation.id, session.id, self.kind.name)
+            await self.conversations.set_session(
+                conversation.opener, conversation.id, session.id, self.kind.name, time.time()
+            )
 
     def _describe(self, name: ProcessName) -> SandboxSpec:
         sandbox, root = self.settings.sandbox, self.directory.root

@@ -88,7 +88,6 @@ class Session:
     def __init__(self, agent: Agent, session_id: str, *, fresh: bool) -> None:
         self.id = session_id
         self.fresh = fresh
-        self.prompted = False
         self._agent = agent
         self._deliver: Deliver | None = None
         self._prompt: asyncio.Task[None] | None = None

@@ -96,7 +96,7 @@ class Pool:
             if slot.agent is None or slot.agent.lost:
                 await self._start(slot)
             known = slot.sessions.get(conversation.id)
-            if known is None:
+            if known is None or known.id != conversation.session_id:
                 known = slot.sessions[conversation.id] = await self._open(slot, conversation)
             return known
 

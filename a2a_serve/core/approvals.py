@@ -92,7 +92,7 @@ def unified(diff: Diff) -> str:
 
 def render(call: ToolCall) -> Action:
     """The whole action for people, and the digest that binds an answer to it."""
-    kind = "execute" if call.command is not None else (call.kind or "other")
+    kind = "execute" if call.command is not None else one_line(call.kind or "other")
     diff = "".join(escape(unified(diff), keep="\t\n") for diff in call.diffs)
     return Action(
         kind=kind,

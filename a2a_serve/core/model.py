@@ -142,6 +142,8 @@ class Conversation:
     handle: str
     session_id: str = ""
     agent: str = ""
+    session_at: float = 0
+    """When the session was made, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class Timing:
 class Tools:
     """What a turn needs of the rest of the server."""
 
+    conversation: Callable[[str, str], Awaitable[Conversation]]
+    """Opener and context id -> the conversation, with the session that this turn may go on with."""
     session: Callable[[Conversation], AbstractAsyncContextManager[Session]]
     remember: Callable[[Conversation, Session], Awaitable[None]]
     questions: Questions
@@ -51,10 +53,8 @@ class Tools:
 class TurnRun:
     """One task's turn, from its place in the conversation's queue to its final state."""
 
-    def __init__(
-        self, live: LiveTask, message: Message, conversation: Conversation, starter: Identity, turn: Turn, tools: Tools
-    ) -> None:
-        self.live, self.conversation, self.starter = live, conversation, starter
+    def __init__(self, live: LiveTask, message: Message, starter: Identity, turn: Turn, tools: Tools) -> None:
+        self.live, self.starter = live, starter
         self._message, self._turn, self._tools = message, turn, tools
         self._mailbox = Mailbox()
         self._timers: dict[str, tuple[float, e.Event | None]] = {}
@@ -63,6 +63,7 @@ class TurnRun:
         self._round = 1
         self._questions: dict[str, str] = {}
         self._session: Session | None = None
+        self._conversation: Conversation | None = None
         self._started = tools.clock()
         self._task: asyncio.Task[None] | None = None
         self._aborted: e.Event | None = None
@@ -102,12 +103,8 @@ class TurnRun:
 
     async def _run(self, queue: asyncio.Lock) -> None:
         try:
-            async with queue, self._tools.session(self.conversation) as session:
-                await self._begin(session)
-                try:
-                    await self._loop()
-                finally:
-                    await session.end()
+            async with queue:
+                await self._run_in_session()
         except asyncio.CancelledError:
             if self._aborted is None:
                 raise
@@ -118,17 +115,24 @@ class TurnRun:
             log.exception("the turn of task %s broke", self.live.id)
             await self._receive(e.AgentLost("internal", "The server failed to run this turn."))
 
-    async def _begin(self, session: Session) -> None:
+    async def _run_in_session(self) -> None:
+        conversation = await self._tools.conversation(self.starter.id, self.live.task.context_id)
+        async with self._tools.session(conversation) as session:
+            await self._begin(conversation, session)
+            try:
+                await self._loop()
+            finally:
+                await session.end()
+
+    async def _begin(self, conversation: Conversation, session: Session) -> None:
         await session.check()
-        self._session = session
-        lost = bool(self.conversation.session_id) and session.fresh and not session.prompted
-        await self._tools.remember(self.conversation, session)
-        made = prompt.build(self._message, self.live.id, self.conversation, self.starter, lost=lost)
-        self._send(session, made)
+        self._session, self._conversation = session, conversation
+        lost = bool(conversation.session_id) and session.id != conversation.session_id
+        await self._tools.remember(conversation, session)
+        self._send(session, prompt.build(self._message, self.live.id, conversation, self.starter, lost=lost))
         await self._receive(e.Started())
 
     def _send(self, session: Session, made: Prompt) -> None:
-        session.prompted = True
         session.prompt(made, self._mailbox.deliver)
 
     async def _loop(self) -> None:
@@ -235,7 +239,7 @@ class TurnRun:
         question = await self._tools.questions.open(
             effect,
             self.live.id,
-            self.conversation.id,
+            self.live.task.context_id,
             self.starter,
             self._tools.timing.expire,
             self._take_answer,
@@ -284,9 +288,9 @@ class TurnRun:
 
     async def _prompt_again(self, effect: e.PromptAgain) -> None:
         assert self._session is not None
+        assert self._conversation is not None
         self._round += 1
-        made = prompt.again(effect.text, self.live.id, self.conversation, self.starter)
-        self._send(self._session, made)
+        self._send(self._session, prompt.again(effect.text, self.live.id, self._conversation, self.starter))
 
     async def _cancel_prompt(self, effect: e.CancelPrompt) -> None:
         assert self._session is not None

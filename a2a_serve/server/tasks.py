@@ -26,7 +26,6 @@ from a2a_serve.core.turn import Turn
 from a2a_serve.server import prompt, surface
 from a2a_serve.server.executor import Tools, TurnRun
 from a2a_serve.server.live import LiveTask
-from a2a_serve.store.conversations import Conversations
 from a2a_serve.store.tasks import TaskPage
 from a2a_serve.store.tasks import Tasks as TaskStore
 
@@ -54,11 +53,8 @@ class _Queue:
 class Tasks:
     """Accepts messages, runs turns, finds tasks. A task is its owner's: for anyone else it does not exist."""
 
-    def __init__(
-        self, store: TaskStore, conversations: Conversations, tools: Tools, new_turn: Callable[[], Turn]
-    ) -> None:
-        self._store, self._conversations = store, conversations
-        self._tools, self._new_turn = tools, new_turn
+    def __init__(self, store: TaskStore, tools: Tools, new_turn: Callable[[], Turn]) -> None:
+        self._store, self._tools, self._new_turn = store, tools, new_turn
         self._runs: dict[str, TurnRun] = {}
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._running: set[asyncio.Task[None]] = set()
@@ -94,12 +90,11 @@ class Tasks:
         if earlier is not None:
             return await self._found(identity, earlier)
         live = LiveTask(task, identity.id, self._store.save)
-        await self._run(live, message, identity)
+        self._run(live, message, identity)
         return Accepted(live.snapshot(), live)
 
-    async def _run(self, live: LiveTask, message: Message, starter: Identity) -> None:
-        conversation = await self._conversations.open(starter.id, live.task.context_id)
-        run = TurnRun(live, message, conversation, starter, self._new_turn(), self._tools)
+    def _run(self, live: LiveTask, message: Message, starter: Identity) -> None:
+        run = TurnRun(live, message, starter, self._new_turn(), self._tools)
         self._runs[live.id] = run
         key = (starter.id, live.task.context_id)
         queue = self._queues.setdefault(key, _Queue())

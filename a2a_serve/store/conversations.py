@@ -22,10 +22,10 @@ class Conversations:
 
         def find(connection: sqlite3.Connection) -> Conversation | None:
             row = connection.execute(
-                "SELECT number, session_id, agent FROM conversations WHERE owner = ? AND context_id = ?",
+                "SELECT number, session_id, agent, session_at FROM conversations WHERE owner = ? AND context_id = ?",
                 (owner, context_id),
             ).fetchone()
-            return Conversation(context_id, owner, f"k{row[0]}", row[1], row[2]) if row else None
+            return Conversation(context_id, owner, f"k{row[0]}", *row[1:]) if row else None
 
         def make(connection: sqlite3.Connection) -> Conversation | None:
             connection.execute(
@@ -38,18 +38,34 @@ class Conversations:
         assert conversation is not None
         return conversation
 
-    async def set_session(self, owner: str, context_id: str, session_id: str, agent: str) -> None:
-        """Remember the agent session that holds the conversation's memory. Raises LookupError when never opened."""
+    async def set_session(self, owner: str, context_id: str, session_id: str, agent: str, now: float) -> None:
+        """Remember the agent session that holds the conversation's memory, made at `now`.
+
+        Raises LookupError when the conversation was never opened.
+        """
 
         def work(connection: sqlite3.Connection) -> None:
             changed = connection.execute(
-                "UPDATE conversations SET session_id = ?, agent = ? WHERE owner = ? AND context_id = ?",
-                (session_id, agent, owner, context_id),
+                "UPDATE conversations SET session_id = ?, agent = ?, session_at = ? WHERE owner = ? AND context_id = ?",
+                (session_id, agent, now, owner, context_id),
             )
             if not changed.rowcount:
                 raise LookupError(f"no conversation {context_id}")
 
         await self._db.write(work)
+
+    async def forget_sessions(self, before: float) -> list[Conversation]:
+        """Forget every session made before that time; returns the conversations that had them."""
+
+        def work(connection: sqlite3.Connection) -> list[Conversation]:
+            rows = connection.execute(
+                "UPDATE conversations SET session_id = '' WHERE session_id != '' AND session_at < ? "
+                "RETURNING context_id, owner, number",
+                (before,),
+            ).fetchall()
+            return [Conversation(context_id, owner, f"k{number}") for context_id, owner, number in rows]
+
+        return await self._db.write(work)
 
 
 _SELECT = """

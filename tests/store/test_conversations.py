@@ -42,24 +42,33 @@ async def test_a_conversation_is_made_once_and_found_again(conversations: Conver
 @pytest.mark.req("A6")
 async def test_the_same_context_of_another_caller_is_their_own(conversations: Conversations) -> None:
     await conversations.open(ALICE, "c")
-    await conversations.set_session(ALICE, "c", "s1", "demo")
+    await conversations.set_session(ALICE, "c", "s1", "demo", 5.0)
     assert await conversations.open(BOB, "c") == Conversation("c", BOB, "k2")
 
 
 @pytest.mark.req("T1")
 async def test_the_session_is_kept(conversations: Conversations) -> None:
     await conversations.open(ALICE, "c")
-    await conversations.set_session(ALICE, "c", "s1", "demo")
-    assert await conversations.open(ALICE, "c") == Conversation("c", ALICE, "k1", "s1", "demo")
-    await conversations.set_session(ALICE, "c", "", "")
-    assert await conversations.open(ALICE, "c") == Conversation("c", ALICE, "k1")
+    await conversations.set_session(ALICE, "c", "s1", "demo", 5.0)
+    assert await conversations.open(ALICE, "c") == Conversation("c", ALICE, "k1", "s1", "demo", 5.0)
+
+
+@pytest.mark.req("T1")
+async def test_old_sessions_are_forgotten_and_their_conversations_named(conversations: Conversations) -> None:
+    for context, made in (("old", 5.0), ("new", 9.0)):
+        await conversations.open(ALICE, context)
+        await conversations.set_session(ALICE, context, f"s-{context}", "demo", made)
+    assert await conversations.forget_sessions(before=9.0) == [Conversation("old", ALICE, "k1")]
+    assert (await conversations.open(ALICE, "old")).session_id == ""
+    assert (await conversations.open(ALICE, "new")).session_id == "s-new"
+    assert await conversations.forget_sessions(before=9.0) == []
 
 
 async def test_a_session_needs_a_conversation(conversations: Conversations) -> None:
     await conversations.open(ALICE, "c")
     for owner, context in ((BOB, "c"), (ALICE, "d")):
         with pytest.raises(LookupError):
-            await conversations.set_session(owner, context, "s", "demo")
+            await conversations.set_session(owner, context, "s", "demo", 5.0)
 
 
 async def test_twenty_at_once_open_one_conversation(conversations: Conversations) -> None:

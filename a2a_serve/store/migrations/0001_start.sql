@@ -29,6 +29,7 @@ CREATE TABLE conversations (
     context_id TEXT NOT NULL,
     session_id TEXT NOT NULL DEFAULT '',
     agent TEXT NOT NULL DEFAULT '',
+    session_at REAL NOT NULL DEFAULT 0, -- when the session was made
     UNIQUE (owner, context_id)
 ) STRICT;
 
