@@ -13,7 +13,6 @@ from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extension
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
 from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
-from a2a.server.routes import create_rest_routes
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import (
@@ -25,11 +24,11 @@ from a2a.utils.errors import (
 )
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from a2a_serve.core.errors import ServeError
 from a2a_serve.core.model import Identity
-from a2a_serve.server import surface, v03
+from a2a_serve.server import dispatch, surface
 from a2a_serve.server.live import LiveTask
 from a2a_serve.server.tasks import Tasks
 
@@ -73,13 +72,9 @@ def routes(handler: RequestHandler, bindings: set[str]) -> list[BaseRoute]:
     made: list[BaseRoute] = []
     context = CallerContext()
     if "jsonrpc" in bindings:
-        serve = v03.Dispatcher(handler, context).handle_requests
-        made += [Route(path, serve, methods=["POST"]) for path in (JSONRPC_PATH, f"{JSONRPC_PATH}/")]
+        made += dispatch.rpc_routes(handler, context, JSONRPC_PATH)
     if "rest" in bindings:
-        made += v03.rest_routes(handler, context, REST_PATH)
-        # without the SDK's routes of tenants, which it puts beside the prefix and not below it
-        current = create_rest_routes(handler, context, path_prefix=REST_PATH)
-        made += [each for each in current if isinstance(each, Route)]
+        made += dispatch.rest_routes(handler, context, REST_PATH)
     return made
 
 
@@ -107,7 +102,7 @@ class Handler(RequestHandler):
     @validate_request_params
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
         with _told_plainly():
-            _refuse_push(params)
+            _check_configuration(params)
             accepted = await self._tasks.submit(_who(context), params.message)
             task, live = accepted.task, accepted.live
             if live is not None and not params.configuration.return_immediately:
@@ -120,7 +115,7 @@ class Handler(RequestHandler):
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
         with _told_plainly():
-            _refuse_push(params)
+            _check_configuration(params)
             accepted = await self._tasks.submit(_who(context), params.message)
             if accepted.live is None:
                 yield _trimmed(accepted.task, params.configuration)
@@ -209,17 +204,23 @@ def _who(context: ServerCallContext) -> Identity:
     return context.user.identity
 
 
-def _refuse_push(params: pb.SendMessageRequest) -> None:
+def _check_configuration(params: pb.SendMessageRequest) -> None:
+    """Before anything is done. Raises PushNotificationNotSupported, InvalidParams."""
+    _check_history(params.configuration)
     if params.configuration.HasField("task_push_notification_config"):
         raise PushNotificationNotSupportedError
 
 
+def _check_history(asked: Any) -> None:
+    if asked.HasField("history_length") and asked.history_length < 0:
+        raise InvalidParamsError("historyLength is 0 or more.")
+
+
 def _trimmed(task: pb.Task, asked: Any) -> pb.Task:
     """The task with as much history as `asked.history_length` wants: all where unset, none at 0 (spec 3.2.4)."""
+    _check_history(asked)
     if asked.HasField("history_length"):
-        if asked.history_length < 0:
-            raise InvalidParamsError("historyLength is 0 or more.")
-        kept = list(task.history)[len(task.history) - asked.history_length :] if asked.history_length else []
+        kept = list(task.history)[-asked.history_length :] if asked.history_length else []
         del task.history[:]
         task.history.extend(kept)
     return task

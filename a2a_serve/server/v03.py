@@ -20,7 +20,6 @@ from a2a.server.context import ServerCallContext
 from a2a.server.jsonrpc_models import InternalError as RpcInternalError
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import ServerCallContextBuilder
-from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from a2a.types import a2a_pb2 as core
 from a2a.utils import json_utils
 from a2a.utils.error_handlers import build_rest_error_payload, rest_error_handler, rest_stream_error_handler
@@ -90,14 +89,6 @@ def _bad_params(error: ValidationError) -> InvalidParamsError:
     return InvalidParamsError(f"{where or 'params'} is missing or not valid.")
 
 
-class Dispatcher(JsonRpcDispatcher):
-    """JSON-RPC for callers of both versions: a method's name tells which one is spoken."""
-
-    def __init__(self, handler: RequestHandler, context: ServerCallContextBuilder) -> None:
-        super().__init__(handler, context, enable_v0_3_compat=True)
-        self._v03_adapter = LegacyJsonRpc(handler, context)
-
-
 class _RestHandler(REST03Handler):
     def __init__(self, handler: RequestHandler) -> None:
         super().__init__(handler)
@@ -139,7 +130,7 @@ class LegacyRest(REST03Adapter):
     async def _handle_request(
         self, method: Callable[[Request, ServerCallContext], Awaitable[Any]], request: Request
     ) -> Response:
-        return JSONResponse(await _plainly(method(request, self._context_builder.build(request))))
+        return JSONResponse(await plainly(method(request, self._context_builder.build(request))))
 
     @rest_stream_error_handler
     async def _handle_streaming_request(
@@ -147,7 +138,7 @@ class LegacyRest(REST03Adapter):
     ) -> Response:
         """An error before the first event is the answer itself."""
         events = aiter(method(request, self._context_builder.build(request)))
-        first = await _plainly(anext(events))
+        first = await plainly(anext(events))
 
         async def stream() -> AsyncIterator[dict[str, str]]:
             yield {"data": json_utils.dumps(first)}
@@ -167,7 +158,7 @@ class LegacyRest(REST03Adapter):
         return {**found, ("/v1/tasks/{id}/pushNotificationConfigs/{push_id}", "DELETE"): no_push}
 
 
-async def _plainly(answer: Awaitable[Any]) -> Any:
+async def plainly(answer: Awaitable[Any]) -> Any:
     """The answer, or an error in our words. Raises A2AError only."""
     try:
         return await answer

@@ -60,4 +60,6 @@ class Desk:
         return self.live[task_id].snapshot()
 
     async def follow(self, identity: Identity, task_id: str) -> LiveTask:
+        if task_id not in self.live:
+            raise TaskNotFoundError
         return self.live[task_id]
