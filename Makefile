@@ -1,4 +1,5 @@
 # What people and scripts call. Every target makes what it needs first and is quick when that is there.
+# Variables, of the command line or the environment, reach the scripts through the environment.
 #
 #   make start [DIR=path] [AGENT=kind] [SANDBOX=local] [PORT=number]
 #   make test  [ARGS="pytest arguments"] [SANDBOX=local]
@@ -24,10 +25,10 @@ venv: .venv/bin/a2a-serve
 	@touch .venv/bin/a2a-serve $@
 
 start: .venv/bin/a2a-serve
-	@DIR='$(DIR)' AGENT='$(AGENT)' SANDBOX='$(SANDBOX)' PORT='$(PORT)' scripts/start.sh
+	@scripts/start.sh
 
 test: .venv/dev
-	@SANDBOX='$(SANDBOX)' scripts/test.sh $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 lint: .venv/dev
 	$(PYTHON) -m ruff check .
@@ -49,8 +50,8 @@ docs: .venv/dev
 
 # KIT is a checkout of the official A2A test kit.
 conformance: .venv/dev
-	@test -n '$(KIT)' || { echo 'usage: make conformance KIT=path' >&2; exit 2; }
-	$(PYTHON) scripts/conformance.py '$(KIT)'
+	@test -n "$$KIT" || { echo 'usage: make conformance KIT=path' >&2; exit 2; }
+	$(PYTHON) scripts/conformance.py "$$KIT"
 
 # Writes constraints.txt from what is installed in .venv.
 constraints: .venv/dev

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
-from pydantic import BaseModel
+from pydantic import BaseModel, PlainSerializer
 from pydantic.fields import FieldInfo
 
 from a2a_serve.cli import main as program
@@ -28,12 +28,8 @@ END = "<!-- made by `make docs`: end -->"
 
 def settings_text() -> str:
     """One table for each section of the settings file: key, values, default, meaning."""
-    sections = []
-    for name, field in Settings.model_fields.items():
-        rows = "".join(_settings_rows(name, field))
-        said = f"{field.description}\n\n" if field.description else ""
-        sections.append(f"### {name}\n\n{said}| key | values | default | meaning |\n|---|---|---|---|\n{rows}")
-    return "\n".join(sections)
+    defaults = Settings().model_dump(mode="json")
+    return "\n".join(_section_text(name, field, defaults[name]) for name, field in Settings.model_fields.items())
 
 
 def setting_keys() -> list[str]:
@@ -41,10 +37,19 @@ def setting_keys() -> list[str]:
     return [key for name, field in Settings.model_fields.items() for key, _ in _leaves(name, field)]
 
 
-def _settings_rows(name: str, field: FieldInfo) -> Iterator[str]:
-    for key, leaf in _leaves(name, field):
-        cells = (f"`{key}`", _type_text(leaf.annotation), _default_text(leaf), leaf.description or "")
-        yield "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |\n"
+def _section_text(name: str, field: FieldInfo, default: Any) -> str:
+    said = field.description or ""
+    if get_origin(field.annotation) is dict and default:
+        said += f" Known without being set: {', '.join(f'`{each}`' for each in default)}."
+    rows = "".join(_row(key, leaf, _default_text(key, leaf, {name: default})) for key, leaf in _leaves(name, field))
+    return f"### {name}\n\n{said}\n\n| key | values | default | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _row(key: str, leaf: FieldInfo, default: str) -> str:
+    is_size = any(isinstance(each, PlainSerializer) for each in leaf.metadata)
+    values = "size, such as `512m`" if is_size else _type_text(leaf.annotation)
+    cells = (f"`{key}`", values, default, leaf.description or "")
+    return "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in cells) + " |\n"
 
 
 def _leaves(key: str, field: FieldInfo) -> Iterator[tuple[str, FieldInfo]]:
@@ -60,7 +65,8 @@ def _inner_model(annotation: Any) -> tuple[type[BaseModel] | None, str]:
     """The model inside an annotation and the step that leads to it: '' itself, `.*` in a mapping, `[]` in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, ""
-    step = {dict: ".*", list: "[]", tuple: "[]"}.get(get_origin(annotation) or object, "")
+    steps: dict[Any, str] = {dict: ".*", list: "[]", tuple: "[]"}
+    step = steps.get(get_origin(annotation), "")
     for argument in get_args(annotation):
         model, inner = _inner_model(argument)
         if model is not None:
@@ -82,19 +88,20 @@ def _type_text(annotation: Any) -> str:
         return f"mapping of names to {_type_text(arguments[1])}"
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return ", ".join(f"`{each.value}`" for each in annotation)
-    return {str: "text", int: "whole number", float: "number", bool: "yes or no"}.get(annotation, "text")
+    names: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}
+    return names.get(annotation, "text")
 
 
-def _default_text(field: FieldInfo) -> str:
-    if field.is_required():
-        return "none, must be set"
-    value = field.get_default(call_default_factory=True, validated_data={})
-    if isinstance(value, Enum):
-        value = value.value
-    if value is None or value in ("", [], {}, ()):
-        return ""
+def _default_text(key: str, leaf: FieldInfo, defaults: dict[str, Any]) -> str:
+    value: Any = defaults
+    for step in key.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    if value is None and not leaf.is_required():
+        value = leaf.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, list | tuple):
         return ", ".join(f"`{each}`" for each in value)
+    if value in (None, "", {}):
+        return "must be set" if leaf.is_required() else ""
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
