@@ -129,10 +129,11 @@ def check_version(headers: dict[bytes, bytes], scope: Scope, call: Any) -> None:
     The SDK compares majors and reads the header only, so what is found is put there. Absent means 0.3, to the SDK.
     """
     asked = headers.get(b"a2a-version", b"").strip()
-    if not asked and b"ersion=" in scope["query_string"]:
-        query = _QUERY_VERSION.search(scope["query_string"])
-        asked = query[1] if query else b""
-    if not asked or (asked in (b"1.0", b"0.3") and b"a2a-version" in headers):
+    if asked in (b"1.0", b"0.3"):
+        return
+    if not asked and (query := _QUERY_VERSION.search(scope["query_string"])):
+        asked = query[1]
+    if not asked:
         return
     version = _VERSION.fullmatch(asked.decode("latin-1"))
     if version is None or version[1] not in VERSIONS:
