@@ -30,10 +30,13 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DIGITS = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
-_ID_FIELDS = {
-    "messageId": ("messageId", "message_id"),
-    "taskId": ("taskId", "task_id"),
-    "contextId": ("contextId", "context_id"),
+_ID_FIELDS = {  # protobuf's JSON takes both spellings
+    "messageId": "messageId",
+    "message_id": "messageId",
+    "taskId": "taskId",
+    "task_id": "taskId",
+    "contextId": "contextId",
+    "context_id": "contextId",
 }
 _USER = ("ROLE_USER", "user", 1)
 _NAMED_BELOW = 1 << 20
@@ -163,10 +166,9 @@ def _references(message: dict[str, Any]) -> Iterator[Any]:
 
 
 def _check_ids(holder: dict[str, Any], path: str) -> None:
-    for name, spellings in _ID_FIELDS.items():
-        for spelling in spellings:
-            if found := holder.get(spelling):
-                _check_id(found, path + name)
+    for key, found in holder.items():
+        if key in _ID_FIELDS and found:
+            _check_id(found, path + _ID_FIELDS[key])
 
 
 def _check_id(found: Any, field: str) -> None:
