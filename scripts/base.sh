@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/debian.sh
-NEED_HINT="Or without a sandbox, on your own risk: SANDBOX=local make ${MAKE_GOAL:-start}"
+NEED_HINT="Or without a sandbox, at your own risk: SANDBOX=local make ${MAKE_GOAL:-start}"
 
 has_base() {
   .venv/bin/python - <<'PY'
@@ -19,7 +19,7 @@ if any(tag.startswith(("a2a-serve-base:", "debian:bookworm-slim")) for tag in ta
     sys.exit(0)
 try:
     engine.images.pull("debian", "bookworm-slim")
-except (docker.errors.APIError, OSError):
+except (docker.errors.DockerException, OSError):
     sys.exit(1)
 PY
 }

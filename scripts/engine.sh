@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/debian.sh
 PATH=$PATH:/usr/sbin:/sbin
-NEED_HINT="Or without a sandbox, on your own risk: SANDBOX=local make ${MAKE_GOAL:-start}"
+NEED_HINT="Or without a sandbox, at your own risk: SANDBOX=local make ${MAKE_GOAL:-start}"
 LOG=/var/log/a2a-serve-dockerd.log
 
 # The same client that the server uses, so what it cannot reach does not count.
@@ -33,7 +33,8 @@ install_engine() {
     # shellcheck disable=SC2046 # a list of words
     need "the Docker engine" $(known "${names[@]}")
   else
-    need "the Docker engine" docker.io '&& sudo usermod -aG docker "$USER" && newgrp docker'
+    # With what the images need where no registry answers, so that one command is enough.
+    need "the Docker engine" docker.io mmdebstrap '&& sudo usermod -aG docker "$USER" && newgrp docker'
   fi
 }
 
@@ -67,8 +68,9 @@ explain_unreachable() {
     stop "The Docker engine runs, but $(id -un) may not use it. Run this, then the same command again:" \
       'sudo usermod -aG docker "$USER" && newgrp docker' "$NEED_HINT"
   fi
-  stop "The Docker engine is installed but does not answer. Run this, then the same command again:" \
-    "sudo systemctl start docker" "$NEED_HINT"
+  local start='sudo scripts/engine.sh'
+  if has_systemd; then start='sudo systemctl start docker'; fi
+  stop "The Docker engine is installed but does not answer. Run this, then the same command again:" "$start" "$NEED_HINT"
 }
 
 if answers; then exit 0; fi
