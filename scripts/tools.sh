@@ -21,7 +21,8 @@ make_node() {
 }
 
 make_js_client() {
-  if [ ! -f "$JS/package.json" ] || cmp -s "$JS/package.json" .tools/js-client.json; then return; fi
+  if [ ! -f "$JS/package.json" ]; then return; fi
+  if [ -d "$JS/node_modules" ] && cmp -s "$JS/package.json" .tools/js-client.json; then return; fi
   say "Fetching the JavaScript client"
   quietly npm install --prefix "$JS" --no-package-lock --no-audit --no-fund --ignore-scripts ||
     stop "npm could not install what $JS/package.json names." "See its message above."
