@@ -132,7 +132,8 @@ def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 
 
 def _command_text(path: str, command: click.Command) -> str:
-    context = click.Context(command, info_name=f"a2a-serve {path}", terminal_width=100, max_content_width=100)
+    top = click.Context(program, info_name="a2a-serve", terminal_width=100, **program.context_settings)
+    context = click.Context(command, top, info_name=path)
     return f"### {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
 
 
