@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import acp
 import orjson
@@ -155,7 +155,7 @@ class Agent:
         self._next_request = 0
         self._capabilities = schema.AgentCapabilities()
         self._transport = Transport(process, self._take)
-        self._connection = acp.ClientSideConnection(_NoClient(), self._transport)
+        self._connection = acp.connect_to_agent(cast(Any, _NoClient()), self._transport)
 
     @classmethod
     async def connect(cls, process: AgentProcess, kind: AgentKind, cwd: str, seconds: float = 60) -> Agent:
