@@ -9,34 +9,32 @@ import asyncio
 import hashlib
 import logging
 import os
+import shutil
 import signal
-import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib import import_module, resources
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
 
-from a2a_serve import __version__, agents
-from a2a_serve.agents import AgentKind
+from a2a_serve import __version__
+from a2a_serve.agents import launch
 from a2a_serve.agents.acp import Session
-from a2a_serve.agents.pool import Pool, ProcessName
+from a2a_serve.agents.launch import ProcessName
+from a2a_serve.agents.pool import Pool
 from a2a_serve.auth import tokens
 from a2a_serve.auth.gate import Gate
 from a2a_serve.auth.peer import PeerMethod, user_name
 from a2a_serve.auth.tokens import TokenMethod
-from a2a_serve.config import AgentDir, Loaded, Lock, Settings, choose_agent, register_server
+from a2a_serve.config import AgentDir, Loaded, Lock, Settings, register_server
 from a2a_serve.core.model import Conversation, Role
 from a2a_serve.core.policy import Memory
 from a2a_serve.core.turn import Turn
 from a2a_serve.listeners import ASGIApp, Endpoint
 from a2a_serve.listeners.local import TcpListener, UnixListener
 from a2a_serve.outbound import models
-from a2a_serve.sandbox import KINDS, Limits, Sandbox, SandboxSpec
 from a2a_serve.server import a2a, card, control, executor
 from a2a_serve.server.http import Guard
 from a2a_serve.server.questions import Questions
@@ -72,8 +70,10 @@ async def run(directory: AgentDir, loaded: Loaded, announce: Announce, progress:
             await server.listen()
             announce(await server.status())
             server.stop_on_signals()
+            sweeping = asyncio.create_task(server.forget_old_sessions())
             await server.stopping.wait()
             log.info("stopping")
+            sweeping.cancel()
 
 
 class Server:
@@ -85,13 +85,12 @@ class Server:
         self.started_at = time.time()
         self.boot = uuid.uuid4().hex
         self.owner = hashlib.sha256(os.fsencode(directory.root)).hexdigest()[:16]
-        self.kind = agent_kind(settings, os.environ)
+        self.kind = launch.choose_kind(settings, os.environ)
         self.upstreams = {
             name: models.Upstream(name, each.upstream, each.read_key(), each.scheme)
             for name, each in settings.models.items()
         }
         self.memory = Memory(settings.session.reuse_by_context, settings.session.ttl)
-        self.network = settings.sandbox.network or self.kind.network[0]
         self.endpoints: list[Endpoint] = []
         self._closing = closing
 
@@ -107,20 +106,33 @@ class Server:
 
     async def open_sandbox(self) -> None:
         """The image is made ready, and what an earlier server of this directory left running is removed."""
-        self.sandbox, self.image = await open_sandbox(self.settings, self.kind, self.progress)
+        self.sandbox, image = await launch.open_sandbox(self.settings, self.kind, self.progress)
         self._closing.push_async_callback(self.sandbox.close)
         if count := await self.sandbox.reap(self.owner, self.boot):
             log.info("removed %d agent processes that an earlier server left behind", count)
         self.models = models.client()
         self._closing.push_async_callback(self.models.aclose)
+        upstream = self.upstreams.get(self.kind.model)
+        start = launch.Launch(
+            self.settings,
+            self.kind,
+            self.directory.root,
+            image,
+            self.owner,
+            self.boot,
+            has_model=bool(upstream and upstream.key),
+        )
+        doors = launch.make_doors(self.owner)
+        self._closing.callback(shutil.rmtree, doors, ignore_errors=True)
         self.pool = Pool(
             self.kind,
             self.sandbox,
             cwd=str(self.directory.root),
             homes=self.directory.homes,
-            describe=self._describe,
+            doors=doors,
+            describe=start.spec,
             door=self._door,
-            open_door=self._open_door,
+            open_door=start.open_door,
             idle_stop=self.settings.turns.idle_stop,
         )
         self._closing.push_async_callback(self.pool.close)
@@ -138,6 +150,14 @@ class Server:
         await self._listen_control()
         await self._listen_tcp()
         self._closing.push_async_callback(self.tasks.close)
+
+    async def forget_old_sessions(self) -> None:
+        """Every `session.cleanup_interval`: what is older than `session.ttl` is closed in the agent, too."""
+        session = self.settings.session
+        while session.ttl and session.cleanup_interval:
+            await asyncio.sleep(session.cleanup_interval)
+            for conversation in await self.conversations.forget_sessions(before=time.time() - session.ttl):
+                await self.pool.forget(conversation)
 
     async def _listen_control(self) -> None:
         listener = UnixListener("control", self.directory.control_socket)
@@ -203,29 +223,6 @@ class Server:
                 conversation.opener, conversation.id, session.id, self.kind.name, time.time()
             )
 
-    def _describe(self, name: ProcessName) -> SandboxSpec:
-        sandbox, root = self.settings.sandbox, self.directory.root
-        return SandboxSpec(
-            owner=self.owner,
-            boot=self.boot,
-            user=name.user,
-            workspace=root,
-            home=name.home,
-            door=name.door,
-            image=self.image,
-            command=command(self.settings, self.kind),
-            environment=environment(self.settings, self.kind, self.upstreams.get(self.kind.model)),
-            network=self.network,
-            protect=sandbox.protect,
-            agent_folders=self.kind.folders,
-            limits=Limits(sandbox.memory, sandbox.cpus, sandbox.pids, sandbox.tmp),
-        )
-
-    def _open_door(self, path: Path) -> UnixListener:
-        owner = self.directory.root.stat()
-        as_root = os.geteuid() == 0
-        return UnixListener("agent", path, uid=owner.st_uid if as_root else None, gid=owner.st_gid if as_root else None)
-
     def _door(self, name: ProcessName) -> ASGIApp:
         return models.ModelProxy(self.upstreams, self.models).app()
 
@@ -262,38 +259,3 @@ class Server:
 
 def new_id() -> str:
     return uuid.uuid4().hex
-
-
-def agent_kind(settings: Settings, environment: Mapping[str, str]) -> AgentKind:
-    """The kind that flag, config or the keys at hand choose; a command of the owner's own is a kind without a file."""
-    if settings.agent.command:
-        return AgentKind("custom", "Custom agent", tuple(settings.agent.command))
-    keys = {name: AgentKind.load(name).key_env for name in agents.kinds()}
-    return AgentKind.load(choose_agent(settings, environment, keys))
-
-
-async def open_sandbox(settings: Settings, kind: AgentKind, progress: Progress) -> tuple[Sandbox, str]:
-    """The sandbox of the chosen kind and the image it starts ('' where there is none)."""
-    module, _, name = KINDS[settings.sandbox.kind].partition(":")
-    sandbox: Sandbox = getattr(import_module(module), name)()
-    if settings.sandbox.kind != "docker":
-        return sandbox, ""
-    images = import_module("a2a_serve.sandbox.images")
-    image = settings.agent.image or await images.ensure(
-        "demo" if kind.name == "custom" else kind.name, progress=progress
-    )
-    return sandbox, image
-
-
-def command(settings: Settings, kind: AgentKind) -> tuple[str, ...]:
-    """The kind's command; on the host the demo agent is the file of this package, not that of an image."""
-    if settings.sandbox.kind == "local" and kind.name == "demo":
-        return (sys.executable, str(resources.files(agents) / "demo.py"))
-    return kind.command
-
-
-def environment(settings: Settings, kind: AgentKind, upstream: models.Upstream | None) -> dict[str, str]:
-    """The agent's environment: its kind's, the way to its model, and what the owner set. Never a key."""
-    base = {key: value.format(base=f"http://127.0.0.1/m/{kind.model}") for key, value in kind.model_env.items()}
-    proxied = base if upstream and upstream.key and settings.sandbox.kind != "local" else {}
-    return {**kind.environment, **proxied, **settings.agent.environment}

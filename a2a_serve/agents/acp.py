@@ -123,6 +123,10 @@ class Session:
         with contextlib.suppress(ConnectionError, acp.RequestError):
             await self._agent.cancel(self.id)
 
+    async def close(self) -> None:
+        """The conversation is forgotten; an agent that can frees what it kept for it."""
+        await self._agent.close_session(self.id)
+
     async def stop_process(self) -> None:
         """End the whole agent process: it can no longer be trusted, or does not listen."""
         await self._agent.close(0)
@@ -193,6 +197,13 @@ class Agent:
         asking = restore(cwd=self._cwd, session_id=session_id, mcp_servers=[], **self._kind.session_meta)
         answer = await self._ask("load the session", seconds, asking)
         return await self._adopt(session_id, getattr(answer, "modes", None), fresh=False)
+
+    async def close_session(self, session_id: str, seconds: float = 30) -> None:
+        self._sessions.pop(session_id, None)
+        offered = self._capabilities.session_capabilities or schema.SessionCapabilities()
+        if offered.close is not None:
+            with contextlib.suppress(AgentFailure):
+                await self._ask("close a session", seconds, self._connection.close_session(session_id=session_id))
 
     async def _adopt(self, session_id: str, modes: schema.SessionModeState | None, *, fresh: bool) -> Session:
         await self._force_mode(session_id, modes)

@@ -6,8 +6,6 @@ import asyncio
 import hashlib
 import logging
 import re
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from pathlib import Path
 
 from a2a_serve.agents import AgentKind
 from a2a_serve.agents.acp import Agent, Session
+from a2a_serve.agents.launch import ProcessName
 from a2a_serve.core.errors import AgentFailure
 from a2a_serve.core.model import Conversation
 from a2a_serve.listeners import ASGIApp, Listener
@@ -23,15 +22,6 @@ from a2a_serve.sandbox import Sandbox, SandboxSpec
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessName:
-    """Which agent process: its user, and where its door and home are on the host."""
-
-    user: str
-    door: Path
-    home: Path
 
 
 @dataclass(slots=True)
@@ -67,12 +57,14 @@ class Pool:
         *,
         cwd: str,
         homes: Path,
+        doors: Path,
         describe: Callable[[ProcessName], SandboxSpec],
         door: Callable[[ProcessName], ASGIApp],
         open_door: Callable[[Path], Listener],
         idle_stop: float,
     ) -> None:
-        self._kind, self._sandbox, self._cwd, self._homes = kind, sandbox, cwd, homes
+        self._kind, self._sandbox, self._cwd = kind, sandbox, cwd
+        self._homes, self._doors = homes, doors
         self._describe, self._door, self._open_door = describe, door, open_door
         self._idle_stop = idle_stop
         self._slots: dict[str, _Slot] = {}
@@ -135,10 +127,10 @@ class Pool:
     def _slot(self, user: str) -> _Slot:
         if user not in self._slots:
             key = user_key(user)
-            home = self._homes / key
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
-            door = Path(tempfile.mkdtemp(prefix="a2as-"))  # short: a socket's path has at most 107 bytes
-            self._slots[user] = _Slot(ProcessName(key, door, home))
+            name = ProcessName(key, self._doors / key, self._homes / key)
+            for path in (name.door, name.home):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._slots[user] = _Slot(name)
         return self._slots[user]
 
     def _rest(self, slot: _Slot) -> None:
@@ -158,12 +150,17 @@ class Pool:
             if not slot.busy:
                 await self._stop(slot, STOP_SECONDS)
 
+    async def forget(self, conversation: Conversation) -> None:
+        """Let the agent close the conversation's session; its next turn opens a new one."""
+        slot = self._slots.get(conversation.opener)
+        session = slot.sessions.pop(conversation.id, None) if slot else None
+        if session and session.alive:
+            await session.close()
+
     async def close(self) -> None:
-        """End every process and remove its door."""
+        """End every process."""
         slots = list(self._slots.values())
         for slot in slots:
             if slot.idle_timer:
                 slot.idle_timer.cancel()
         await asyncio.gather(*self._stopping, *(self._stop(slot, STOP_SECONDS) for slot in slots))
-        for slot in slots:
-            shutil.rmtree(slot.name.door, ignore_errors=True)
