@@ -21,6 +21,7 @@ CLIENT_EXITS = {
     "option_unknown": 2,
     "not_running": 3,
     "unreachable": 3,
+    "stream_lost": 3,
     "not_signed_in": 4,
     "bad_credential": 4,
     "too_many_sign_ins": 4,

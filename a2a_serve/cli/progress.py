@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import click
 
 from a2a_serve.cli.output import visible
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 class Progress:
@@ -38,7 +42,7 @@ class Progress:
             self._status.stop()
 
 
-def _status():  # type: ignore[no-untyped-def]
+def _status() -> Status:
     from rich.console import Console
 
     return Console(stderr=True).status("")

@@ -94,6 +94,30 @@ class NotRunning(ServeError):
     exit_status = 3
 
 
+class Unreachable(ServeError):
+    """Another agent, called by its address, does not answer."""
+
+    code = "unreachable"
+
+
+class StreamLost(Unreachable):
+    """An agent's answer broke off in the middle; its task goes on without us."""
+
+    code = "stream_lost"
+
+
+class TimedOut(ServeError):
+    """A call took longer than the caller wanted to wait; its task goes on."""
+
+    code = "timeout"
+
+
+class RemoteError(ServeError):
+    """Another agent refused a call, or answered what is not A2A."""
+
+    code = "remote_error"
+
+
 class SandboxBroken(ServeError):
     """What protects the host no longer holds for a running process: it must be replaced."""
 

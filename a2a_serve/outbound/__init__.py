@@ -1,0 +1,1 @@
+"""Calls from here to elsewhere: other agents, model APIs."""
