@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 
@@ -33,10 +34,10 @@ from a2a_serve.core.model import Conversation, Role
 from a2a_serve.core.policy import Memory
 from a2a_serve.core.turn import Turn
 from a2a_serve.listeners import ASGIApp, Endpoint
-from a2a_serve.listeners.local import TcpListener, UnixListener
+from a2a_serve.listeners.local import ConnectionLimits, TcpListener, UnixListener
 from a2a_serve.outbound import models
 from a2a_serve.server import a2a, card, control, executor
-from a2a_serve.server.http import Guard
+from a2a_serve.server.http import Guard, Limits, Rules
 from a2a_serve.server.questions import Questions
 from a2a_serve.server.tasks import Tasks
 from a2a_serve.store.access import Pairings
@@ -167,7 +168,9 @@ class Server:
 
     async def _listen_tcp(self) -> None:
         listen = self.settings.listen
-        listener = TcpListener("local", listen.host, listen.port)
+        limits = self.settings.limits
+        connections = ConnectionLimits(connections=limits.connections)
+        listener = TcpListener("local", listen.host, listen.port, limits=connections)
         listener.bind()
         origin = f"http://{listen.host}:{listener.port}"
         base = (listen.url or origin).rstrip("/")
@@ -182,7 +185,9 @@ class Server:
             self.endpoints.append(await self._listen_grpc(handler, gate))
         made = card.build(self.settings.card, self.endpoints)
         routes = [card.route(made, self.started_at), *a2a.routes(handler, set(listen.bindings))]
-        await listener.start(Guard(Starlette(routes=routes), gate))
+        rules = Rules(hosts=(urlsplit(base).netloc,) if listen.url else ())
+        sizes = Limits(body=limits.max_request_mib << 20)
+        await listener.start(Guard(Starlette(routes=routes), gate, rules, sizes))
         self._closing.push_async_callback(listener.stop, STOP_SECONDS)
         register_server(origin, self.directory.root)
 
