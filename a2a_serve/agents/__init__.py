@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from typing import Any
 
@@ -39,19 +39,62 @@ class AgentKind:
     folders: tuple[str, ...] = ()
     silence_limit: float = 0.0
     """Seconds without any update before a turn counts as hung; 0 for no limit of its own."""
+    random_env: tuple[str, ...] = ()
+    """Variables that get a fresh random value for each process: secrets of the agent's own between its parts."""
 
     @classmethod
     def load(cls, name: str) -> AgentKind:
         """Read the kind's data file. Raises ConfigError naming the known kinds."""
-        file = resources.files(__name__) / "data" / f"{name}.toml"
         if name not in kinds():
             known = ", ".join(kinds())
             raise ConfigError(f"There is no agent kind {name!r}.", f"Choose one of {known}, or set agent.command.")
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-        for key in ("command", "unasked", "network", "folders"):
-            if key in data:
-                data[key] = tuple(data[key])
-        return cls(name=name, **data)
+        file = resources.files(__name__) / "data" / f"{name}.toml"
+        return cls.parse(name, file.read_text(encoding="utf-8"))
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> AgentKind:
+        """A kind from the text of its data file. Raises ConfigError naming the kind and the key."""
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"The data of agent kind {name!r} is not TOML: {error}.") from error
+        wanted = {each.name: str(each.type) for each in fields(cls) if each.name != "name"}
+        for key, value in data.items():
+            if key not in wanted:
+                raise ConfigError(f"Agent kind {name!r} has an unknown key {key!r}.", f"Known: {', '.join(wanted)}.")
+            if not _fits(value, wanted[key]):
+                raise ConfigError(f"Agent kind {name!r}: {key} must be {_WORDS[wanted[key]]}.")
+        if not data.get("command") or not data.get("title"):
+            raise ConfigError(f"Agent kind {name!r} needs a title and a command.")
+        return cls(
+            name=name, **{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        )
+
+    def model_environment(self, base: str) -> dict[str, str]:
+        """`model_env` with the model API's base URL in place. Values may be JSON, so this is no format string."""
+        return {key: value.replace("{base}", base) for key, value in self.model_env.items()}
+
+
+_WORDS = {
+    "str": "a string",
+    "bool": "true or false",
+    "float": "a number",
+    "tuple[str, ...]": "a list of strings",
+    "dict[str, str]": "a table of strings",
+    "dict[str, Any]": "a table",
+}
+
+
+def _fits(value: Any, wanted: str) -> bool:
+    """Whether a TOML value has the type that the field of that annotation wants."""
+    match wanted:
+        case "tuple[str, ...]":
+            return isinstance(value, list) and all(isinstance(each, str) for each in value)
+        case "dict[str, str]":
+            return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        case "float":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, {"str": str, "bool": bool, "dict[str, Any]": dict}[wanted])
 
 
 def kinds() -> list[str]:

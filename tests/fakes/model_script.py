@@ -84,7 +84,7 @@ def decide(events: list[Event], *, has_tools: bool) -> Step:
     start = max((index for index, event in enumerate(events) if _holds_script(event)), default=None)
     if start is None:
         return Step(0, (Say("The prompt holds no script."),))
-    source = events[start].value.rpartition("SCRIPT:")[2]
+    source = events[start].value.partition("SCRIPT:")[2]
     try:
         steps = parse(source)
     except ScriptError as error:

@@ -97,6 +97,13 @@ def test_the_newest_script_counts_and_its_calls_advance_it() -> None:
     assert decide([new, Event("call", "_s2_")], has_tools=True).actions == (Say("The script is over."),)
 
 
+def test_a_script_may_hold_a_sub_agent_s_script() -> None:
+    source = 'SCRIPT: CALL agent {"prompt": "SCRIPT: SAY inner;;"} THEN SAY outer;;'
+    assert decide([Event("user", source)], has_tools=True).actions == (
+        Call("agent", {"prompt": "SCRIPT: SAY inner;;"}),
+    )
+
+
 def test_what_is_no_script() -> None:
     assert decide([Event("user", "SCRIPT: SAY x;;")], has_tools=False).actions == (Say("Scripted title"),)
     assert decide([Event("user", "hello")], has_tools=True).actions == (Say("The prompt holds no script."),)
