@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
 from a2a_serve.core import events as e
-from a2a_serve.core.model import Diff, Option, PlanEntry, Usage
+from a2a_serve.core.model import Diff, File, Option, PlanEntry, Usage
 
 OUTPUT_LIMIT = 64 << 10
+UNKNOWN_TYPE = "application/octet-stream"
+_MEDIA_TYPE = re.compile(r"[a-z0-9]+/[A-Za-z0-9.+_-]{1,100}")
+_ODD = re.compile(r"[^\w .()+=@~-]")
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
 STATUSES = frozenset({"pending", "in_progress", "completed", "failed"})
 Json = dict[str, Any]
@@ -48,8 +54,62 @@ def to_usage(value: Any) -> Usage:
     )
 
 
-def _text(update: Json) -> e.AgentEvent | None:
-    return e.Text(text) if (text := _content_text(update.get("content"))) else None
+def _answer(update: Json) -> e.AgentEvent | None:
+    """A chunk of the answer: text, or a file beside it."""
+    block = _object(update.get("content"))
+    reader = _READ_FILE.get(_string(block.get("type")))
+    if reader and (file := reader(block)):
+        return e.Attachment(file)
+    return e.Text(text) if (text := _content_text(block)) else None
+
+
+def _resource(block: Json) -> File | None:
+    resource = _object(block.get("resource"))
+    name = _file_name(_string(resource.get("uri")))
+    if isinstance(text := resource.get("text"), str):
+        return File(name, _media_type(resource, "text/plain"), text.encode("utf-8", "replace"))
+    data = _bytes(resource.get("blob"))
+    return None if data is None else File(name, _media_type(resource, UNKNOWN_TYPE), data)
+
+
+def _link(block: Json) -> File | None:
+    """Only what a caller can fetch too; a link to the agent's own files stays a word in the text."""
+    uri = _string(block.get("uri"))
+    if not uri.startswith(("https://", "http://")):
+        return None
+    return File(_file_name(_string(block.get("name")) or uri), _media_type(block, UNKNOWN_TYPE), url=uri)
+
+
+def _picture(block: Json) -> File | None:
+    data, media_type = _bytes(block.get("data")), _media_type(block, UNKNOWN_TYPE)
+    name = _file_name(_string(block.get("uri"))) if block.get("uri") else media_type.replace("/", ".")
+    return None if data is None else File(name, media_type, data)
+
+
+_READ_FILE: dict[str, Callable[[Json], File | None]] = {
+    "resource": _resource,
+    "resource_link": _link,
+    "image": _picture,
+    "audio": _picture,
+}
+
+
+def _file_name(uri: str) -> str:
+    """The last segment of a path or URI, without characters that no file name should have."""
+    last = unquote(uri.partition("?")[0].partition("#")[0]).rstrip("/").rpartition("/")[2]
+    return _ODD.sub("_", last)[-128:].lstrip(".") or "file"
+
+
+def _media_type(block: Json, default: str) -> str:
+    found = _string(block.get("mimeType"))
+    return found if _MEDIA_TYPE.fullmatch(found) else default
+
+
+def _bytes(value: Any) -> bytes | None:
+    try:
+        return b64decode(_string(value), validate=True) or None
+    except ValueError:
+        return None
 
 
 def _thought(update: Json) -> e.AgentEvent | None:
@@ -83,7 +143,7 @@ def _usage(update: Json) -> e.AgentEvent:
 
 
 _READERS: dict[str, Callable[[Json], e.AgentEvent | None]] = {
-    "agent_message_chunk": _text,
+    "agent_message_chunk": _answer,
     "agent_thought_chunk": _thought,
     "plan": _plan,
     "usage_update": _usage,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from a2a_serve.core.model import Action, Option, PlanEntry, ToolCall, Usage
+from a2a_serve.core.model import Action, File, Option, PlanEntry, ToolCall, Usage
 
 # --- events: from the agent ------------------------------------------------------------------------------------------
 
@@ -13,6 +13,13 @@ from a2a_serve.core.model import Action, Option, PlanEntry, ToolCall, Usage
 @dataclass(frozen=True, slots=True)
 class Text:
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Part of the answer that is no text: a file, an image, a link."""
+
+    file: File
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class CancelOverdue:
 
 Event = (
     Text
+    | Attachment
     | Thought
     | Plan
     | ToolUpdate
@@ -139,6 +147,7 @@ Event = (
 
 AgentEvent = (
     Text
+    | Attachment
     | Thought
     | Plan
     | ToolUpdate
@@ -167,6 +176,11 @@ class PublishText:
 
     text: str
     last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublishFile:
+    file: File
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +262,7 @@ class Finish:
 Effect = (
     Working
     | PublishText
+    | PublishFile
     | PublishThought
     | PublishPlan
     | PublishDiff

@@ -190,6 +190,16 @@ class Pairing:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file in an agent's answer: its bytes, or where it is (`url`). `name` is one segment of a path."""
+
+    name: str
+    media_type: str
+    data: bytes = b""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """What one message asks of the agent: content blocks in ACP's form, and ids for `_meta.a2a`."""
 

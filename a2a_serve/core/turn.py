@@ -31,6 +31,7 @@ class TurnError(Exception):
 
 _FROM_AGENT = {
     e.Text,
+    e.Attachment,
     e.Thought,
     e.Plan,
     e.ToolUpdate,
@@ -128,6 +129,10 @@ class Turn:
     def _on_text(self, event: e.Text, now: float) -> list[e.Effect]:
         self._answered = self._answered or bool(event.text.strip())
         return [e.PublishText(event.text)]
+
+    def _on_attachment(self, event: e.Attachment, now: float) -> list[e.Effect]:
+        self._answered = True
+        return [e.PublishFile(event.file)]
 
     def _on_thought(self, event: e.Thought, now: float) -> list[e.Effect]:
         return [e.PublishThought(event.text)]
@@ -338,6 +343,7 @@ def merge_usage(old: Usage, new: Usage) -> Usage:
 _HANDLERS: dict[type[Any], Callable[[Turn, Any, float], list[e.Effect]]] = {
     e.Started: Turn._on_started,
     e.Text: Turn._on_text,
+    e.Attachment: Turn._on_attachment,
     e.Thought: Turn._on_thought,
     e.Plan: Turn._on_plan,
     e.ToolUpdate: Turn._on_tool_update,

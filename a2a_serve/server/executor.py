@@ -195,6 +195,10 @@ class TurnRun:
             return
         self._gather(name, effect.text)
 
+    async def _publish_file(self, effect: e.PublishFile) -> None:
+        self._flush()
+        self.live.put_artifact(surface.file_artifact(effect.file))
+
     async def _publish_thought(self, effect: e.PublishThought) -> None:
         if self.starter.role is not Role.GUEST:
             self._gather("thinking", effect.text)
@@ -314,6 +318,7 @@ class TurnRun:
 _PERFORM: dict[type[Any], Callable[[TurnRun, Any], Awaitable[None]]] = {
     e.Working: TurnRun._working,
     e.PublishText: TurnRun._publish_text,
+    e.PublishFile: TurnRun._publish_file,
     e.PublishThought: TurnRun._publish_thought,
     e.PublishPlan: TurnRun._publish_plan,
     e.PublishDiff: TurnRun._publish_diff,

@@ -3,6 +3,7 @@
 | from the agent (ACP) | on the task |
 |---|---|
 | agent_message_chunk | artifact `response`, appended in wire order; `response-2` ... for further rounds |
+| a file, an image, a web link in it | artifact `file:<name>`: a data part for JSON, else bytes or a URL |
 | agent_thought_chunk | artifact `thinking` |
 | plan | artifact `plan`, one data part, replaced |
 | tool_call, tool_call_update | `working` with the server's one line; metadata.toolCall |
@@ -17,13 +18,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 from a2a.types.a2a_pb2 import Artifact, Message, Part, TaskState, TaskStatus
 from a2a.types.a2a_pb2 import Role as WireRole
-from google.protobuf.json_format import ParseDict
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct, Value
 
 from a2a_serve.core.events import Finish, Working
-from a2a_serve.core.model import PlanEntry, Question
+from a2a_serve.core.model import File, PlanEntry, Question
 
 FINAL = {
     "completed": TaskState.TASK_STATE_COMPLETED,
@@ -49,6 +51,29 @@ def struct(data: Mapping[str, Any]) -> Struct:
 
 def text_artifact(artifact_id: str, text: str) -> Artifact:
     return Artifact(artifact_id=artifact_id, name=artifact_id, parts=[text_part(text)])
+
+
+def file_artifact(file: File) -> Artifact:
+    """JSON as data that callers can use at once, everything else as it is."""
+    name = f"file:{file.name}"
+    return Artifact(artifact_id=name, name=name, parts=[_json_part(file) or _file_part(file)])
+
+
+def _file_part(file: File) -> Part:
+    if file.url:
+        return Part(url=file.url, filename=file.name, media_type=file.media_type)
+    return Part(raw=file.data, filename=file.name, media_type=file.media_type)
+
+
+def _json_part(file: File) -> Part | None:
+    if file.media_type != "application/json" or file.url:
+        return None
+    try:
+        part = data_part(orjson.loads(file.data))
+    except (ValueError, ParseError, RecursionError):
+        return None  # no JSON, or more than a Value holds
+    part.filename = file.name
+    return part
 
 
 def plan_artifact(entries: Iterable[PlanEntry]) -> Artifact:

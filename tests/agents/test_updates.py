@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from a2a_serve.agents.updates import to_event, to_permission, to_usage
 from a2a_serve.core import events as e
-from a2a_serve.core.model import Diff, Option, PlanEntry, Usage
+from a2a_serve.core.model import Diff, File, Option, PlanEntry, Usage
 
 TEXT = {"type": "text", "text": "hi"}
 
@@ -21,6 +21,44 @@ TEXT = {"type": "text", "text": "hi"}
         ({"sessionUpdate": "agent_message_chunk", "content": TEXT}, e.Text("hi")),
         ({"sessionUpdate": "agent_message_chunk", "content": {"type": "image", "data": "x"}}, None),
         ({"sessionUpdate": "agent_thought_chunk", "content": TEXT}, e.Thought("hi")),
+        (
+            {
+                "sessionUpdate": "agent_message_chunk",
+                "content": {
+                    "type": "resource",
+                    "resource": {"uri": "file:///w/docs/a%20b.csv?x#y", "mimeType": "text/csv", "text": "1,2"},
+                },
+            },
+            e.Attachment(File("a b.csv", "text/csv", b"1,2")),
+        ),
+        (
+            {
+                "sessionUpdate": "agent_message_chunk",
+                "content": {"type": "resource", "resource": {"uri": "a/..", "mimeType": "odd\n", "blob": "AAE="}},
+            },
+            e.Attachment(File("file", "application/octet-stream", b"\0\1")),
+        ),
+        (
+            {
+                "sessionUpdate": "agent_message_chunk",
+                "content": {"type": "image", "mimeType": "image/png", "data": "iVBO"},
+            },
+            e.Attachment(File("image.png", "image/png", b"\x89PN")),
+        ),
+        (
+            {
+                "sessionUpdate": "agent_message_chunk",
+                "content": {"type": "resource_link", "name": "report\x1b[2J.pdf", "uri": "https://a.example/r"},
+            },
+            e.Attachment(File("report__2J.pdf", "application/octet-stream", url="https://a.example/r")),
+        ),
+        (
+            {
+                "sessionUpdate": "agent_message_chunk",
+                "content": {"type": "resource_link", "name": "notes", "uri": "file:///w/notes.md"},
+            },
+            e.Text("[notes](file:///w/notes.md)"),
+        ),
         (
             {"sessionUpdate": "plan", "entries": [{"content": "A", "status": "completed"}, "junk"]},
             e.Plan((PlanEntry("A", "medium", "completed"),)),

@@ -9,7 +9,7 @@ import pytest
 from fakes.turns import COMPLETED, EDIT, IN_PROGRESS, asks, done, ending, finish, play, running, state_of, waiting
 
 from a2a_serve.core import events as e
-from a2a_serve.core.model import PlanEntry, ToolCall, Usage
+from a2a_serve.core.model import File, PlanEntry, ToolCall, Usage
 from a2a_serve.core.turn import ALLOWED, STOPPED_BY_DENIAL, State, Turn, TurnError
 
 # --- every pair is decided -------------------------------------------------------------------------------------------
@@ -23,6 +23,7 @@ IN_STATE: dict[State, Callable[[], Turn]] = {
 }
 EVENTS: list[e.Event] = [
     e.Text("x"),
+    e.Attachment(File("a.txt", "text/plain", b"x")),
     e.Thought("x"),
     e.Plan(()),
     e.ToolUpdate("d", {"kind": "read"}),
@@ -42,12 +43,12 @@ EVENTS: list[e.Event] = [
 ]
 LEGAL = {
     State.QUEUED: "Started CancelRequested AgentLost PromptFailed",
-    State.RUNNING: "Text Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate PromptEnded "
-    "PromptFailed AgentLost Settled CancelRequested DeadlinePassed",
-    State.WAITING: "Text Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate PromptEnded "
-    "PromptFailed AgentLost Settled Answered QuestionExpired CancelRequested",
-    State.ENDING: "Text Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate PromptEnded "
-    "PromptFailed AgentLost Settled CancelRequested DeadlinePassed CancelOverdue",
+    State.RUNNING: "Text Attachment Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate "
+    "PromptEnded PromptFailed AgentLost Settled CancelRequested DeadlinePassed",
+    State.WAITING: "Text Attachment Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate "
+    "PromptEnded PromptFailed AgentLost Settled Answered QuestionExpired CancelRequested",
+    State.ENDING: "Text Attachment Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate "
+    "PromptEnded PromptFailed AgentLost Settled CancelRequested DeadlinePassed CancelOverdue",
     State.DONE: "",
 }
 
