@@ -66,9 +66,8 @@ class AgentKind:
                 raise ConfigError(f"Agent kind {name!r}: {key} must be {_WORDS[wanted[key]]}.")
         if not data.get("command") or not data.get("title"):
             raise ConfigError(f"Agent kind {name!r} needs a title and a command.")
-        return cls(
-            name=name, **{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-        )
+        given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        return cls(name=name, **given)
 
     def model_environment(self, base: str) -> dict[str, str]:
         """`model_env` with the model API's base URL in place. Values may be JSON, so this is no format string."""
