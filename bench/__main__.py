@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import json
 import os
@@ -24,8 +25,6 @@ from bench.report import Report, write
 from bench.systems import DIRECT, HOME, OURS, PEER_ACP, ROOT, SYSTEMS, Cores, System, install_peer, start
 
 PAGE = ROOT / "docs" / "performance.md"
-Measured = tuple[Metrics, dict[int, str]]
-"""Metrics, and digests of the final texts by turn length."""
 NAMES = [system.name for system in SYSTEMS] + [DIRECT]
 
 
@@ -46,63 +45,65 @@ def options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-async def run(systems: list[str], wanted: set[str], rounds: int, sizes: Sizes, cores: Cores) -> Report:
-    """All rounds, interleaved: each round runs every system once, starting with another one each time."""
-    report, texts = Report(OURS.name, PEER_ACP.name), TextCheck()
-    for number in range(rounds):
-        turn = number % len(systems)
-        for name in systems[turn:] + systems[:turn]:
-            print(f"round {number + 1} of {rounds}: {name}", flush=True)
-            metrics, found = await one(name, wanted, sizes, cores)
-            report.add(name, metrics)
-            texts.check(name, found)
-    report.rounds = {name: report.rounds[name] for name in systems}
-    if texts.seen:
-        report.notes.append(f"same final text: {', '.join(texts.seen)}")
-    return report
+class Bench:
+    """A run: every system in every round, results and failures in `report`."""
 
+    def __init__(self, systems: list[str], wanted: set[str], sizes: Sizes, cores: Cores) -> None:
+        self._systems, self._wanted, self._sizes, self._cores = systems, wanted, sizes, cores
+        self._texts: dict[int, tuple[str, str]] = {}
+        """By turn length: the digest of the text first heard, and from whom."""
+        self._heard: set[str] = set()
+        self.report = Report(OURS.name, PEER_ACP.name)
 
-class TextCheck:
-    """Holds every system's answer to the same prompt against the first one heard."""
+    async def run(self, rounds: int) -> None:
+        """Interleaved: each round runs every system once, starting with another one each time."""
+        for number in range(rounds):
+            turn = number % len(self._systems)
+            for name in self._systems[turn:] + self._systems[:turn]:
+                print(f"round {number + 1} of {rounds}: {name}", flush=True)
+                gc.collect()
+                self.report.add(name, await self._one(name))
+        self.report.rounds = {name: self.report.rounds[name] for name in self._systems}
+        if len(self._heard) > 1 and not any("another text" in failure for failure in self.report.failures):
+            self.report.notes.append(f"same final text from {', '.join(sorted(self._heard))}")
 
-    def __init__(self) -> None:
-        self._expected: dict[int, str] = {}
-        self.seen: list[str] = []
+    async def _one(self, name: str) -> Metrics:
+        if name == DIRECT:
+            metrics, texts = await direct.measure(self._sizes, self._cores, self._wanted)
+            self._check_texts(name, texts)
+            return metrics
+        system = next(system for system in SYSTEMS if system.name == name)
+        metrics = {}
+        for group in groups_of(system, self._wanted):
+            metrics |= await self._group(system, group)
+        return metrics
 
-    def check(self, name: str, found: dict[int, str]) -> None:
-        """Raises BenchError when `name` answered with another text."""
-        for length, text in found.items():
-            if self._expected.setdefault(length, text) != text:
-                raise BenchError(f"{name} gave another text for a turn of {length} chunks")
-        if found and name not in self.seen:
-            self.seen.append(name)
-
-
-async def one(name: str, wanted: set[str], sizes: Sizes, cores: Cores) -> Measured:
-    """One system, once: its metrics, and digests of its texts where it drives the agent."""
-    gc.collect()
-    if name == DIRECT:
-        return await direct.measure(sizes, cores, wanted)
-    system = next(system for system in SYSTEMS if system.name == name)
-    return await served(system, wanted, sizes, cores)
-
-
-async def served(system: System, wanted: set[str], sizes: Sizes, cores: Cores) -> Measured:
-    """Each group of measurements on a fresh start of the system."""
-    metrics: Metrics = {}
-    texts: dict[int, str] = {}
-    for group in groups_of(system, wanted):
-        running = await start(system, cores)
+    async def _group(self, system: System, group: list[str]) -> Metrics:
+        """One group of measurements on a fresh start of the system. One that fails is reported and the rest go on."""
+        metrics: Metrics = {}
+        running = await start(system, self._cores)
+        subject = Subject(running, self._sizes)
         try:
-            subject = Subject(running, sizes)
             for measure in group:
-                if measure != "idle" and not subject.contexts:
-                    await subject.warm()
-                metrics |= await MEASURES[measure](subject)
-            texts |= subject.texts if system.agent else {}
+                try:
+                    if measure != "idle" and not subject.contexts:
+                        await subject.warm()
+                    metrics |= await MEASURES[measure](subject)
+                except (BenchError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+                    self.report.failures.append(f"{system.name}, {measure}: {error}")
         finally:
             running.stop()
-    return metrics, texts
+        if system.agent:
+            self._check_texts(system.name, subject.texts)
+        return metrics
+
+    def _check_texts(self, name: str, texts: dict[int, str]) -> None:
+        """Every system that drives the agent must give the same text for the same turn."""
+        for length, text in texts.items():
+            expected, first = self._texts.setdefault(length, (text, name))
+            self._heard.add(name)
+            if text != expected:
+                self.report.failures.append(f"{name}: another text than {first} for a turn of {length} chunks")
 
 
 def facts(arguments: list[str], cores: Cores, load: tuple[float, float, float], rounds: int) -> list[str]:
@@ -134,18 +135,20 @@ def main(arguments: list[str]) -> int:
         cores = Cores.pick()
         os.sched_setaffinity(0, {cores.client})
         sizes = Sizes.quick() if chosen.quick else Sizes()
-        report = uvloop.run(run(systems, wanted, rounds, sizes, cores))
+        bench = Bench(systems, wanted, sizes, cores)
+        uvloop.run(bench.run(rounds))
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    report.notes[:0] = facts(arguments, cores, load, rounds)
+    report = bench.report
+    report.notes += facts(arguments, cores, load, rounds)
     if chosen.quick:
         report.notes.insert(0, "quick: 8 callers, 200 turns, 40 streams, 3,000 chunks behind; not for comparison")
     (HOME / "results.json").write_text(json.dumps(report.rounds, indent=1))
     print(f"\n{report.markdown()}")
     if chosen.write:
         write(PAGE, report.markdown())
-    return 0
+    return 1 if report.failures else 0
 
 
 if __name__ == "__main__":

@@ -135,23 +135,35 @@ async def open_streams(subject: Subject) -> Metrics:
     sizes, running = subject.sizes, subject.running
     calls = await running.connect()
     waiting = [await _park(calls, context) for context in subject.contexts[: sizes.parked]]
+    readers: list[asyncio.Task[bool]] = []
     before, begun = running.resident(), time.perf_counter()
-    readers = [await _reader(running, waiting[number % len(waiting)]) for number in range(sizes.streams)]
-    opened, after = time.perf_counter() - begun, running.resident()
-    took = await blocking_turns(_last_caller(subject), 1, min(sizes.turns, 100))
-    begun = time.perf_counter()
-    for task_id in waiting:
-        await calls.call(rpc("CancelTask", id=task_id))
-    async with asyncio.timeout(WAIT_SECONDS):
-        ended = await asyncio.gather(*readers)
-    calls.close()
+    try:
+        for number in range(sizes.streams):
+            readers.append(await _reader(running, waiting[number % len(waiting)]))
+        opened, after = time.perf_counter() - begun, running.resident()
+        took = await blocking_turns(_last_caller(subject), 1, min(sizes.turns, 100))
+        ended, seconds = await _all_ended(calls, waiting, readers)
+    finally:
+        for reader in readers:
+            reader.cancel()
     return {
         "stream_kib": (after - before) * 1024 / sizes.streams,
         "streams_open_s": opened,
         "streams_turn_ms": percentile(took, 0.5),
-        "streams_ended": sum(ended) / sizes.streams,
-        "streams_end_s": time.perf_counter() - begun,
+        "streams_ended": ended / sizes.streams,
+        "streams_end_s": seconds,
     }
+
+
+async def _all_ended(calls: Connection, waiting: list[str], readers: list[asyncio.Task[bool]]) -> tuple[int, float]:
+    """Cancel the waiting turns; how many readers saw their end, and the seconds until the last stream was over."""
+    begun = time.perf_counter()
+    for task_id in waiting:
+        await calls.call(rpc("CancelTask", id=task_id))
+    calls.close()
+    async with asyncio.timeout(WAIT_SECONDS):
+        ended = await asyncio.gather(*readers)
+    return sum(ended), time.perf_counter() - begun
 
 
 def _last_caller(subject: Subject) -> Subject:

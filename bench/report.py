@@ -107,6 +107,7 @@ class Report:
     peer: str
     rounds: Rounds = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     def add(self, system: str, metrics: dict[str, float]) -> None:
         rates = [metrics[key] for length in LENGTHS if (key := f"chunks_{length}_s") in metrics]
@@ -121,8 +122,9 @@ class Report:
         }
 
     def markdown(self) -> str:
-        """The notes, the table of results and the table of limits."""
-        notes = "\n".join(f"- {note}" for note in self.notes)
+        """The notes, what failed, the table of results and the table of limits."""
+        failures = (f"**failed**: {failure}" for failure in self.failures)
+        notes = "\n".join(f"- {note}" for note in [*self.notes, *failures])
         return "\n\n".join([notes, self._results(), self._limits()]) + "\n"
 
     def _results(self) -> str:
