@@ -39,9 +39,14 @@ AUTH_REQUIRED = -32000
 class Transport:
     """ACP messages over an AgentProcess; hands the library only responses, everything else to `Agent`."""
 
-    def __init__(self, process: AgentProcess, on_message: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        process: AgentProcess,
+        on_message: Callable[[dict[str, Any]], Awaitable[None]],
+        on_end: Callable[[], None],
+    ) -> None:
         self._process = process
-        self._on_message = on_message
+        self._on_message, self._on_end = on_message, on_end
         self.lines = Lines(process.read)
         self.violation: ProtocolViolation | None = None
 
@@ -65,6 +70,7 @@ class Transport:
             await self._process.stop(0)
         except ConnectionError:
             pass
+        self._on_end()
         return None
 
     async def close(self) -> None:
@@ -158,7 +164,7 @@ class Agent:
         self._requests: dict[str, tuple[Any, str]] = {}
         self._next_request = 0
         self._capabilities = schema.AgentCapabilities()
-        self._transport = Transport(process, self._take)
+        self._transport = Transport(process, self._take, self._end)
         self._connection = acp.connect_to_agent(cast(Any, _NoClient()), self._transport)
 
     @classmethod
@@ -321,9 +327,11 @@ class Agent:
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
+    def _end(self) -> None:
+        self.lost = True
+
     async def cause(self) -> e.AgentLost:
         """Why the process is gone; called once its stream has ended."""
-        self.lost = True
         if self._transport.violation:
             return e.AgentLost(self._transport.violation.code, self._transport.violation.sentence)
         try:

@@ -110,7 +110,9 @@ class TurnRun:
                 raise
             await self._receive(self._aborted)
         except ServeError as error:
-            await self._receive(e.AgentLost(error.code, str(error)))
+            log.warning("task %s: %s", self.live.id, error)
+            sentence = str(error) if self.starter.is_owner else error.sentence
+            await self._receive(e.AgentLost(error.code, sentence))
         except Exception:
             log.exception("the turn of task %s broke", self.live.id)
             await self._receive(e.AgentLost("internal", "The server failed to run this turn."))
@@ -118,9 +120,12 @@ class TurnRun:
     async def _run_in_session(self) -> None:
         conversation = await self._tools.conversation(self.starter.id, self.live.task.context_id)
         async with self._tools.session(conversation) as session:
-            await self._begin(conversation, session)
             try:
+                await self._begin(conversation, session)
                 await self._loop()
+            except BaseException:
+                await session.stop_process()  # its prompt runs on, and nobody hears it any more
+                raise
             finally:
                 await session.end()
 

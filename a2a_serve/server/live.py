@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 from a2a.types.a2a_pb2 import Artifact, Message, Part, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 
+from a2a_serve.core.errors import ServeError
 from a2a_serve.server import surface
+
+log = logging.getLogger(__name__)
 
 WireEvent = Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
@@ -169,11 +173,20 @@ class LiveTask:
         """Commit a question or an end, then show it."""
         message = self._message(message_id, parts) if parts else None
         self._set_status(state, now, message, metadata)
-        await self.commit()
+        await self._commit_or_tell()
         self._publish_status(metadata)
         self._settled.set()
         if self.is_over:
             self._over.set()
+
+    async def _commit_or_tell(self) -> None:
+        """An end that cannot be saved is told all the same: who waits must not wait for ever. A restart closes it."""
+        try:
+            await self.commit()
+        except ServeError:
+            if not self.is_over:
+                raise
+            log.exception("the end of task %s could not be saved", self.id)
 
     async def commit(self) -> None:
         self.dirty = False
