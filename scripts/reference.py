@@ -132,9 +132,14 @@ def _walk(path: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 
 
 def _command_text(path: str, command: click.Command) -> str:
+    """Usage, help and options; the exit codes, the same for many, stand on the page once."""
     top = click.Context(program, info_name="a2a-serve", terminal_width=100, **program.context_settings)
     context = click.Context(command, top, info_name=path)
-    return f"### {path}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"
+    formatter = context.make_formatter()
+    command.format_usage(context, formatter)
+    command.format_help_text(context, formatter)
+    command.format_options(context, formatter)
+    return f"### {path}\n\n```text\n{formatter.getvalue().rstrip()}\n```\n"
 
 
 # --- pages ---------------------------------------------------------------------------------------------------------

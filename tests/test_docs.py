@@ -12,6 +12,7 @@ import pytest
 import reference
 
 import a2a_serve
+from a2a_serve.cli.commands import CLIENT_EXITS
 from a2a_serve.core.errors import ServeError
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +79,8 @@ def test_renewing_keeps_what_stands_around() -> None:
 def test_every_error_is_documented_with_its_exit_status() -> None:
     documented = rows((DOCS / "reference" / "errors.md").read_text(encoding="utf-8"), "Error codes")
     load_everything()
-    assert {code: cells[0] for code, cells in documented.items()} == error_statuses()
+    exist = {code: [status, str(CLIENT_EXITS.get(code, 1))] for code, status in error_statuses().items()}
+    assert {code: cells[:2] for code, cells in documented.items()} == exist
 
 
 REASONS = {"_finish": 1, "_Ending": 1, "AgentLost": 0, "PromptFailed": 0, "StopProcess": 0}
