@@ -141,7 +141,7 @@ def main(arguments: list[str]) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     report = bench.report
-    report.notes += facts(arguments, cores, load, rounds)
+    report.notes[:0] = facts(arguments, cores, load, rounds)
     if chosen.quick:
         report.notes.insert(0, "quick: 8 callers, 200 turns, 40 streams, 3,000 chunks behind; not for comparison")
     (HOME / "results.json").write_text(json.dumps(report.rounds, indent=1))
