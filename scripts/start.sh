@@ -13,4 +13,7 @@ words=("${DIR:-.}")
 if [ -n "${AGENT:-}" ]; then words+=(--agent "$AGENT"); fi
 if [ -n "${SANDBOX:-}" ]; then words+=(--sandbox "$SANDBOX"); fi
 if [ -n "${PORT:-}" ]; then words+=(--port "$PORT"); fi
+if ! command -v a2a-serve >/dev/null; then
+  printf '== For the commands below, first in the other terminal: export PATH="%s:$PATH"\n' "$here/.venv/bin"
+fi
 exec "$here/.venv/bin/a2a-serve" start "${words[@]}"
