@@ -29,7 +29,7 @@ RANK = {package: rank for rank, packages in enumerate(RANKS) for package in pack
 
 HOMES = {
     "a2a": ("server", "outbound", "store.tasks"),
-    "acp": ("agents.acp",),
+    "acp": (),
     "click": ("cli",),
     "docker": ("sandbox.docker", "sandbox.images"),
     "grpc": ("server.grpc", "listeners.grpc", "outbound"),

@@ -1,9 +1,4 @@
-"""One agent process spoken to over ACP: sessions, prompts, permission answers.
-
-The ACP library keeps request ids and shapes; our own Transport stands in front of it. It takes everything that the
-agent starts (updates, permission requests, withdrawals) out of the stream in wire order, because the library would run
-each as a task of its own and let `_meta` keys replace arguments. The library sees only responses.
-"""
+"""One agent process spoken to over the Agent Client Protocol, v1: sessions, prompts, permission answers."""
 
 from __future__ import annotations
 
@@ -11,16 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
-
-import acp
-import orjson
-from acp import schema
-from pydantic import ValidationError
+from typing import Any
 
 from a2a_serve import __version__
 from a2a_serve.agents import AgentKind
-from a2a_serve.agents.framing import Lines, ProtocolViolation
+from a2a_serve.agents.framing import ProtocolViolation
+from a2a_serve.agents.rpc import Json, RpcError, Wire
 from a2a_serve.agents.updates import to_event, to_permission, to_usage
 from a2a_serve.core import events as e
 from a2a_serve.core.errors import AgentFailure, AgentLoginRequired
@@ -31,69 +22,17 @@ log = logging.getLogger(__name__)
 
 Deliver = Callable[[e.AgentEvent], Awaitable[None]]
 
-SEND_SECONDS = 30.0
-METHOD_NOT_FOUND = -32601
+PROTOCOL_VERSION = 1
 AUTH_REQUIRED = -32000
-
-
-class Transport:
-    """ACP messages over an AgentProcess; hands the library only responses, everything else to `Agent`."""
-
-    def __init__(
-        self,
-        process: AgentProcess,
-        on_message: Callable[[dict[str, Any]], Awaitable[None]],
-        on_end: Callable[[], None],
-    ) -> None:
-        self._process = process
-        self._on_message, self._on_end = on_message, on_end
-        self.lines = Lines(process.read)
-        self.violation: ProtocolViolation | None = None
-
-    async def send(self, message: dict[str, Any]) -> None:
-        line = orjson.dumps(message) + b"\n"
-        try:
-            await asyncio.wait_for(self._process.write(line), SEND_SECONDS)
-        except TimeoutError:
-            await self._process.stop(0)
-            raise ConnectionError("the agent does not read its input") from None
-
-    async def receive(self) -> dict[str, Any] | None:
-        try:
-            while (message := await self.lines.next()) is not None:
-                if "method" not in message:
-                    return _with_integer_id(message)
-                await self._on_message(message)
-        except ProtocolViolation as violation:
-            log.warning("agent process ended: %s", violation)
-            self.violation = violation
-            await self._process.stop(0)
-        except ConnectionError:
-            pass
-        self._on_end()
-        return None
-
-    async def close(self) -> None:
-        """The process is ended by its owner; there is nothing else to let go of."""
-
-
-def _with_integer_id(response: dict[str, Any]) -> dict[str, Any]:
-    """Some agents send our integer id back as a string, which the library would ignore for ever."""
-    if isinstance(number := response.get("id"), str) and number.isdecimal():
-        return {**response, "id": int(number)}
-    return response
-
-
-class _NoClient:
-    """What the library asks of a client: nothing reaches it, see Transport."""
+NO_HOST_ACCESS: Json = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+"""Client capabilities: an agent acts in its sandbox, never on the host through us."""
 
 
 class Session:
     """One ACP session: a conversation's memory in its agent process. One prompt at a time."""
 
-    def __init__(self, agent: Agent, session_id: str, *, fresh: bool) -> None:
+    def __init__(self, agent: Agent, session_id: str) -> None:
         self.id = session_id
-        self.fresh = fresh
         self._agent = agent
         self._deliver: Deliver | None = None
         self._prompt: asyncio.Task[None] | None = None
@@ -126,8 +65,7 @@ class Session:
 
     async def cancel(self) -> None:
         """Ask the agent to end its prompt (ACP session/cancel)."""
-        with contextlib.suppress(ConnectionError, acp.RequestError):
-            await self._agent.cancel(self.id)
+        await self._agent.cancel(self.id)
 
     async def close(self) -> None:
         """The conversation is forgotten; an agent that can frees what it kept for it."""
@@ -154,136 +92,147 @@ class Session:
 
 
 class Agent:
-    """A connected agent process. Created by `connect`; `lost` once its end has been seen."""
+    """A connected agent process. Created by `connect`."""
 
     def __init__(self, process: AgentProcess, kind: AgentKind, cwd: str) -> None:
         self.process = process
-        self.lost = False
         self._kind, self._cwd = kind, cwd
         self._sessions: dict[str, Session] = {}
         self._requests: dict[str, tuple[Any, str]] = {}
         self._next_request = 0
-        self._capabilities = schema.AgentCapabilities()
-        self._transport = Transport(process, self._take, self._end)
-        self._connection = acp.connect_to_agent(cast(Any, _NoClient()), self._transport)
+        self._capabilities: Json = {}
+        self._wire = Wire(process, self._take)
+
+    @property
+    def lost(self) -> bool:
+        """The process's stream has ended; it takes no more prompts."""
+        return self._wire.ended
 
     @classmethod
     async def connect(cls, process: AgentProcess, kind: AgentKind, cwd: str, seconds: float = 60) -> Agent:
         """Initialize within `seconds`. Raises AgentFailure with the cause; the process is then ended."""
         agent = cls(process, kind, cwd)
         try:
-            async with asyncio.timeout(seconds):
-                answer = await agent._connection.initialize(
-                    protocol_version=1,
-                    client_capabilities=schema.ClientCapabilities(),
-                    client_info=schema.Implementation(name="a2a-serve", version=__version__),
-                )
-        except (TimeoutError, ConnectionError, acp.RequestError, ValidationError) as error:
-            failure = await agent._failure(error, "did not start speaking ACP", seconds)
+            await agent._initialize(seconds)
+        except BaseException:
             await agent.close(0)
-            raise failure from error
-        agent._capabilities = answer.agent_capabilities or agent._capabilities
+            raise
         return agent
+
+    async def _initialize(self, seconds: float) -> None:
+        params = {
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": NO_HOST_ACCESS,
+            "clientInfo": {"name": "a2a-serve", "version": __version__},
+        }
+        answer = await self._ask("start speaking ACP", seconds, "initialize", params)
+        if answer.get("protocolVersion") != PROTOCOL_VERSION:
+            raise AgentFailure(f"The agent does not speak version {PROTOCOL_VERSION} of ACP.")
+        self._capabilities = _object(answer.get("agentCapabilities"))
+
+    # --- sessions --------------------------------------------------------------------------------------------------
 
     async def new_session(self, seconds: float = 90) -> Session:
         """A session with no memory. Raises AgentFailure."""
-        meta = self._kind.session_meta
-        answer = await self._ask("open a session", seconds, self._connection.new_session(cwd=self._cwd, **meta))
-        return await self._adopt(answer.session_id, answer.modes, fresh=True)
+        answer = await self._ask("open a session", seconds, "session/new", self._session_params())
+        session_id = answer.get("sessionId")
+        if not isinstance(session_id, str) or not session_id:
+            raise AgentFailure("The agent opened a session without an id.")
+        return await self._adopt(session_id, answer)
 
     async def restore_session(self, session_id: str, seconds: float = 120) -> Session:
         """A stored session with its memory: resumed where the agent can, else loaded with the replay unheard.
 
         Raises AgentFailure when the agent has lost it.
         """
-        can_resume = (self._capabilities.session_capabilities or schema.SessionCapabilities()).resume is not None
-        if not can_resume and not self._capabilities.load_session:
+        if self._offers("resume"):
+            method = "session/resume"
+        elif self._capabilities.get("loadSession") is True:
+            method = "session/load"
+        else:
             raise AgentFailure("The agent cannot load an earlier session.")
-        restore = self._connection.resume_session if can_resume else self._connection.load_session
-        asking = restore(cwd=self._cwd, session_id=session_id, mcp_servers=[], **self._kind.session_meta)
-        answer = await self._ask("load the session", seconds, asking)
-        return await self._adopt(session_id, getattr(answer, "modes", None), fresh=False)
+        params = {**self._session_params(), "sessionId": session_id}
+        return await self._adopt(session_id, await self._ask("load the session", seconds, method, params))
 
     async def close_session(self, session_id: str, seconds: float = 30) -> None:
         self._sessions.pop(session_id, None)
-        offered = self._capabilities.session_capabilities or schema.SessionCapabilities()
-        if offered.close is not None:
+        if self._offers("close"):
             with contextlib.suppress(AgentFailure):
-                await self._ask("close a session", seconds, self._connection.close_session(session_id=session_id))
+                await self._ask("close a session", seconds, "session/close", {"sessionId": session_id})
 
-    async def _adopt(self, session_id: str, modes: schema.SessionModeState | None, *, fresh: bool) -> Session:
-        await self._force_mode(session_id, modes)
-        session = self._sessions[session_id] = Session(self, session_id, fresh=fresh)
+    def _session_params(self) -> Json:
+        meta = {"_meta": self._kind.session_meta} if self._kind.session_meta else {}
+        return {"cwd": self._cwd, "mcpServers": [], **meta}
+
+    def _offers(self, capability: str) -> bool:
+        return _object(self._capabilities.get("sessionCapabilities")).get(capability) is not None
+
+    async def _adopt(self, session_id: str, answer: Json) -> Session:
+        if self._kind.mode:
+            await self._force_mode(session_id, _object(answer.get("modes")))
+        session = self._sessions[session_id] = Session(self, session_id)
         return session
 
-    async def _force_mode(self, session_id: str, modes: schema.SessionModeState | None) -> None:
+    async def _force_mode(self, session_id: str, modes: Json) -> None:
         """A session in a mode that acts without asking is never used (a restored one comes back in any mode)."""
         mode = self._kind.mode
-        if not mode:
-            return
-        if modes is not None and mode not in {each.id for each in modes.available_modes}:
+        offered = modes.get("availableModes")
+        if isinstance(offered, list) and mode not in [_object(each).get("id") for each in offered]:
             raise AgentFailure(f"The agent does not offer the mode {mode!r}, in which it asks before changes.")
-        asking = self._connection.set_session_mode(session_id=session_id, mode_id=mode)
-        await self._ask(f"switch to the mode {mode!r}", 30, asking)
+        params = {"sessionId": session_id, "modeId": mode}
+        await self._ask(f"switch to the mode {mode!r}", 30, "session/set_mode", params)
 
-    async def _ask(self, what: str, seconds: float, asking: Awaitable[Any]) -> Any:
+    async def _ask(self, what: str, seconds: float, method: str, params: Json) -> Json:
         try:
             async with asyncio.timeout(seconds):
-                return await asking
-        except (TimeoutError, ConnectionError, acp.RequestError, ValidationError) as error:
-            raise await self._failure(error, f"could not {what}", seconds) from error
-
-    async def _failure(self, error: Exception, what: str, seconds: float) -> AgentFailure:
-        if isinstance(error, acp.RequestError):
+                return await self._wire.request(method, params)
+        except TimeoutError:
+            raise AgentFailure(f"The agent did not {what} within {seconds:g} seconds.") from None
+        except RpcError as error:
+            log.warning("the agent could not %s: %s (%s)", what, error, error.code)
             if error.code == AUTH_REQUIRED:
-                return AgentLoginRequired("The agent is not signed in.", "The owner can see the cause with `doctor`.")
-            log.warning("the agent %s: %s (%s)", what, error, error.code)
-            return AgentFailure(f"The agent {what} (error {error.code}).")
-        if isinstance(error, TimeoutError):
-            return AgentFailure(f"The agent {what} within {seconds:g} seconds.")
-        if isinstance(error, ValidationError):
-            return AgentFailure(f"The agent {what}: its answer does not follow ACP.")
-        cause = await self.cause()
-        failure = AgentFailure(f"The agent {what}. {cause.sentence}")
-        failure.code = cause.code
-        return failure
+                raise AgentLoginRequired("The agent is not signed in.", "`a2a-serve doctor` tells more.") from error
+            raise AgentFailure(f"The agent could not {what} (error {error.code}).") from error
+        except ConnectionError:
+            cause = await self._cause()
+            failure = AgentFailure(f"The agent did not {what}. {cause.sentence}")
+            failure.code = cause.code
+            raise failure from None
 
     # --- prompts ---------------------------------------------------------------------------------------------------
 
     def begin_turn(self) -> None:
-        self._transport.lines.begin_turn()
+        self._wire.lines.begin_turn()
 
     async def run_prompt(self, session_id: str, prompt: Prompt) -> e.AgentEvent:
         """Send a prompt and wait for its end, which is returned as the turn's last event."""
-        request = {"sessionId": session_id, "prompt": list(prompt.blocks), "_meta": {"a2a": prompt.meta}}
+        params = {"sessionId": session_id, "prompt": list(prompt.blocks), "_meta": {"a2a": prompt.meta}}
         try:
-            # The library would refuse a stop reason that it does not know; what decides is read here.
-            answer = await self._connection._conn.send_request("session/prompt", request)
-        except acp.RequestError as error:
+            answer = await self._wire.request("session/prompt", params)
+        except RpcError as error:
             return _failed(error)
         except ConnectionError:
-            return await self.cause()
-        result = answer if isinstance(answer, dict) else {}
-        return e.PromptEnded(str(result.get("stopReason", "end_turn")), to_usage(result.get("usage")))
+            return await self._cause()
+        return e.PromptEnded(_text(answer.get("stopReason")), to_usage(answer.get("usage")))
 
     async def cancel(self, session_id: str) -> None:
-        await self._connection.cancel(session_id=session_id)
+        with contextlib.suppress(ConnectionError):
+            await self._wire.notify("session/cancel", {"sessionId": session_id})
 
     async def reply(self, request_id: str, option_id: str | None, words: str) -> None:
         wire_id, _ = self._requests.pop(request_id)
-        outcome: dict[str, Any] = {"outcome": "cancelled"}
+        outcome: Json = {"outcome": "cancelled"}
         if option_id is not None:
             outcome = {"outcome": "selected", "optionId": option_id}
         if words:
             outcome["_meta"] = {"a2a": {"reason": words}}
         with contextlib.suppress(ConnectionError):
-            await self._transport.send({"jsonrpc": "2.0", "id": wire_id, "result": {"outcome": outcome}})
+            await self._wire.respond(wire_id, {"outcome": outcome})
 
     # --- what the agent starts -------------------------------------------------------------------------------------
 
-    async def _take(self, message: dict[str, Any]) -> None:
-        params = message.get("params")
-        params = params if isinstance(params, dict) else {}
+    async def _take(self, message: Json) -> None:
+        params = _object(message.get("params"))
         match message["method"]:
             case "session/update":
                 await self._take_update(params)
@@ -292,25 +241,24 @@ class Agent:
             case "$/cancel_request":
                 await self._take_withdrawal(params.get("requestId"))
             case method if "id" in message:
-                error = {"code": METHOD_NOT_FOUND, "message": f"{str(method)[:80]} is not offered"}
-                await self._transport.send({"jsonrpc": "2.0", "id": message["id"], "error": error})
+                await self._wire.refuse(message["id"], f"{str(method)[:80]} is not offered")
 
-    async def _take_update(self, params: dict[str, Any]) -> None:
+    async def _take_update(self, params: Json) -> None:
         session = self._sessions.get(_text(params.get("sessionId")))
         update = params.get("update")
         if session is None or not isinstance(update, dict):
             return
         if update.get("sessionUpdate") == "current_mode_update" and session.running:
-            await self._hold_mode(update.get("currentModeId"))
+            self._hold_mode(update.get("currentModeId"))
         elif (event := to_event(update, self._cwd)) is not None:
             await session.take(event)
 
-    async def _hold_mode(self, mode: Any) -> None:
+    def _hold_mode(self, mode: Any) -> None:
         """An agent that leaves the mode in which it asks is stopped before it can use the new one."""
         if self._kind.mode and mode != self._kind.mode:
             raise ProtocolViolation(f"The agent left the mode {self._kind.mode!r}, in which it asks before changes.")
 
-    async def _take_permission(self, wire_id: Any, params: dict[str, Any]) -> None:
+    async def _take_permission(self, wire_id: Any, params: Json) -> None:
         """A request of a session without a running turn, or of an unknown one, is refused at once."""
         self._next_request += 1
         request_id = f"r{self._next_request}"
@@ -327,13 +275,10 @@ class Agent:
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def _end(self) -> None:
-        self.lost = True
-
-    async def cause(self) -> e.AgentLost:
+    async def _cause(self) -> e.AgentLost:
         """Why the process is gone; called once its stream has ended."""
-        if self._transport.violation:
-            return e.AgentLost(self._transport.violation.code, self._transport.violation.sentence)
+        if self._wire.violation:
+            return e.AgentLost(self._wire.violation.code, self._wire.violation.sentence)
         try:
             async with asyncio.timeout(10):
                 return _lost(await self.process.wait())
@@ -342,13 +287,16 @@ class Agent:
 
     async def close(self, grace: float) -> None:
         """End the process, then the connection."""
-        self.lost = True
         await self.process.stop(grace)
-        await self._connection.close()
+        await self._wire.close()
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, dict) else {}
 
 
 def _lost(end: Exit) -> e.AgentLost:
@@ -356,12 +304,11 @@ def _lost(end: Exit) -> e.AgentLost:
     return e.AgentLost(code, end.sentence or f"The agent's process ended with code {end.code}.")
 
 
-def _failed(error: acp.RequestError) -> e.PromptFailed:
+def _failed(error: RpcError) -> e.PromptFailed:
     """Our code for an agent's error; its own text goes to the log only."""
-    data = error.data if isinstance(error.data, dict) else {}
     log.warning("the agent failed a prompt: %s (%s)", error, error.code)
     if error.code == AUTH_REQUIRED:
         return e.PromptFailed("agent_login_required", "The agent is not signed in to its model.")
-    if data.get("errorKind") == "rate_limit" or "429" in str(error):
+    if error.data.get("errorKind") == "rate_limit" or "429" in str(error):
         return e.PromptFailed("rate_limited", "The model's rate limit is reached. Try again later in the same context.")
     return e.PromptFailed("agent_error", f"The agent reported an error (code {error.code}).")

@@ -127,6 +127,7 @@ class TurnRun:
                 await session.stop_process()  # its prompt runs on, and nobody hears it any more
                 raise
             finally:
+                self._mailbox.close()
                 await session.end()
 
     async def _begin(self, conversation: Conversation, session: Session) -> None:

@@ -17,6 +17,7 @@ class Mailbox:
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._closed = False
 
     def post(self, event: Event) -> None:
         """From the host."""
@@ -25,10 +26,15 @@ class Mailbox:
 
     async def deliver(self, event: AgentEvent) -> None:
         """From the agent; waits for room."""
-        if len(self._events) >= self._bound:
+        if len(self._events) >= self._bound and not self._closed:
             self._room.clear()
             await self._room.wait()
         self.post(event)
+
+    def close(self) -> None:
+        """Nobody reads any more: who waits for room must not wait for ever."""
+        self._closed = True
+        self._room.set()
 
     async def next(self, until: float | None) -> Event | None:
         """The next event, or None when the loop's clock reaches `until` first."""

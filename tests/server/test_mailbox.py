@@ -31,6 +31,16 @@ async def test_a_full_box_holds_the_agent_up_until_half_is_read() -> None:
     assert rest == [e.Text("3"), e.DeadlinePassed(), e.Text("late")]
 
 
+async def test_closing_lets_a_waiting_agent_go() -> None:
+    box = Mailbox(bound=1)
+    await box.deliver(e.Text("1"))
+    waiting = asyncio.create_task(box.deliver(e.Text("2")))
+    await asyncio.sleep(0)
+    box.close()
+    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(box.deliver(e.Text("3")), 5)
+
+
 async def test_none_when_the_time_comes_first() -> None:
     box = Mailbox()
     assert await box.next(asyncio.get_running_loop().time()) is None
