@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from a2a.server.context import ServerCallContext
-from a2a.server.jsonrpc_models import InternalError as RpcInternalError
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
@@ -18,7 +17,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from a2a_serve.server import v03
-from a2a_serve.server.v03 import PLAIN, plainly
+from a2a_serve.server.v03 import PLAIN, is_told, plainly
 
 
 class Dispatcher(JsonRpcDispatcher):
@@ -29,9 +28,9 @@ class Dispatcher(JsonRpcDispatcher):
         self._v03_adapter = v03.LegacyJsonRpc(handler, context)
 
     def _generate_error_response(self, request_id: str | int | None, error: Any) -> JSONResponse:
-        if isinstance(error, RpcInternalError) or not isinstance(error, A2AError):
+        if not is_told(error):
             error = InternalError(PLAIN)
-        elif error.data and "parseError" in error.data:
+        elif isinstance(error, A2AError) and error.data and "parseError" in error.data:
             error = type(error)("The request does not have the shape of this method's.")
         return super()._generate_error_response(request_id, error)
 

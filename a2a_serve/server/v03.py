@@ -18,6 +18,7 @@ from a2a.compat.v0_3.rest_adapter import REST03Adapter
 from a2a.compat.v0_3.rest_handler import REST03Handler
 from a2a.server.context import ServerCallContext
 from a2a.server.jsonrpc_models import InternalError as RpcInternalError
+from a2a.server.jsonrpc_models import JSONRPCError
 from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.types import a2a_pb2 as core
@@ -77,10 +78,13 @@ class LegacyJsonRpc(JSONRPC03Adapter):
         return await super().handle_request(request_id, method, body, request)
 
     def _generate_error_response(self, request_id: str | int | None, error: Any) -> JSONResponse:
-        """No exception's own text."""
-        if isinstance(error, RpcInternalError) or not isinstance(error, A2AError):
-            error = InternalError(PLAIN)
+        error = error if is_told(error) else InternalError(PLAIN)
         return super()._generate_error_response(request_id, error)
+
+
+def is_told(error: object) -> bool:
+    """Whether an error has a sentence for callers; the SDK puts any other exception's own text into an internal one."""
+    return isinstance(error, A2AError | JSONRPCError) and not isinstance(error, RpcInternalError)
 
 
 def _bad_params(error: ValidationError) -> InvalidParamsError:

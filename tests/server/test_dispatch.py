@@ -98,6 +98,11 @@ async def test_bad_params_over_json_rpc(client: httpx.AsyncClient, params: Any, 
     assert not [each for each in LEAKS if each in json.dumps(error)]
 
 
+@pytest.mark.parametrize("method", ["Nothing", "sendMessage", "message/nothing", "__init__"])
+async def test_an_unknown_method(client: httpx.AsyncClient, method: str) -> None:
+    assert (await rpc(client, method, {}))["error"]["code"] == -32601
+
+
 @pytest.mark.parametrize("query", ["historyLength=many", "historyLength=-1", "historyLength=99999999999"])
 async def test_a_bad_query_over_rest(client: httpx.AsyncClient, query: str) -> None:
     task = (await rpc(client, "SendMessage", {"message": message()}))["result"]["task"]
