@@ -15,7 +15,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from a2a_serve.core.errors import SandboxUnavailable
 from a2a_serve.sandbox import Exit
@@ -48,7 +48,9 @@ class Container(Protocol):
 class AttachedProcess:
     """A running agent. `connect` makes one from the attach socket, before its container is started."""
 
-    def __init__(self, reader: asyncio.StreamReader, ended: asyncio.Event, container: Container, guards: Guards) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, ended: asyncio.Event, container: Container, guards: Guards
+    ) -> None:
         self._reader, self._ended, self._container, self._guards = reader, ended, container, guards
         self._transport: asyncio.Transport | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -69,7 +71,7 @@ class AttachedProcess:
         connect = loop.create_unix_connection if sock.family == socket.AF_UNIX else loop.create_connection
         transport, protocol = await connect(lambda: _Protocol(reader, ended.set), sock=sock)
         process = cls(reader, ended, container, guards)
-        process._transport = cast(asyncio.Transport, transport)
+        process._transport = transport
         process._writer = asyncio.StreamWriter(process._transport, protocol, reader, loop)
         return process
 
@@ -146,10 +148,16 @@ class AttachedProcess:
                 self._writer.write_eof()
             await self._container.signal("SIGTERM")
             async with asyncio.timeout(grace):
-                while (await self._container.state() or {}).get("Running"):
-                    await asyncio.sleep(POLL_SECONDS)
+                await self._until_gone()
         except (TimeoutError, OSError, SandboxUnavailable):
             pass  # it is killed now
+
+    async def _until_gone(self) -> None:
+        while True:
+            state = await self._container.state()
+            if not state or not state.get("Running"):
+                return
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _remove(self) -> None:
         """How it ended is asked first: afterwards nobody knows."""

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import docker
 import requests
 from docker import errors
+from docker.utils import kwargs_from_env
 
 from a2a_serve.core.errors import ImageMissing, SandboxUnavailable
 from a2a_serve.sandbox import SandboxSpec
@@ -43,14 +44,18 @@ def engine_url(environment: Mapping[str, str]) -> str:
     if environment.get("DOCKER_HOST"):
         return environment["DOCKER_HOST"]
     runtime = environment.get("XDG_RUNTIME_DIR", "/nonexistent")
-    places = ("/var/run/docker.sock", f"{runtime}/docker.sock", f"{environment.get('HOME', '')}/.docker/run/docker.sock")
+    places = (
+        "/var/run/docker.sock",
+        f"{runtime}/docker.sock",
+        f"{environment.get('HOME', '')}/.docker/run/docker.sock",
+    )
     return "unix://" + next((place for place in places if Path(place).exists()), places[0])
 
 
-def connect(timeout: float = CALL_SECONDS) -> docker.APIClient:
+def connect(timeout: int = CALL_SECONDS) -> docker.APIClient:
     """A client of the engine, once it answers. `timeout` in seconds, of each call. Raises SandboxUnavailable."""
     url = engine_url(os.environ)
-    settings: dict[str, Any] = {**docker.utils.kwargs_from_env(), "base_url": url}
+    settings: dict[str, Any] = {**kwargs_from_env(), "base_url": url}
     try:
         return docker.APIClient(**settings, version="auto", timeout=timeout)
     except (*FAILURES, ValueError) as error:
@@ -122,7 +127,7 @@ class DockerSandbox:
         lease = _furnish(spec, user)
         body, name = container(spec, user, guards), _name(spec)
         try:
-            created = await self._call(lambda api: api.create_container_from_config(body, name), spec.image)
+            created = await self._call(lambda api: _create(api, body, name), spec.image)
         except BaseException:
             os.close(lease)
             raise
@@ -208,6 +213,11 @@ class _Handle:
                     raise
 
         await self._sandbox._call(tolerant)
+
+
+def _create(api: docker.APIClient, body: dict[str, Any], name: str) -> dict[str, Any]:
+    created: dict[str, Any] = api.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
+    return created
 
 
 def _attach(api: docker.APIClient, container_id: str) -> socket.socket:

@@ -1,125 +1,145 @@
-"""The agent as a process of the host (requirement S6): no isolation, the owner's own login, everything else the same.
+"""Agents as plain processes of this machine: no sandbox at all, for who has no Docker and knows what that means.
 
-A process is found again by markers in its environment: that is how a stop reaches what has left its process group, and
-how a start ends what a killed server left behind (Linux; elsewhere only the group is reached).
+The agent has the rights, the login and the network of the user who runs the server. What remains: it asks before
+changes, and it ends with the server or at its next start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
+import secrets
 import signal
-import uuid
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from a2a_serve.core.errors import SandboxUnavailable
 from a2a_serve.sandbox import Exit, SandboxSpec
+from a2a_serve.sandbox.processes import BOOT, OWNER, kill, kill_boot, marked, signal_group
+from a2a_serve.sandbox.tail import Tail
 
-OWNER, BOOT, PROCESS = "A2A_SERVE_OWNER", "A2A_SERVE_BOOT", "A2A_SERVE_PROCESS"
-STDERR_KEPT = 64 << 10
+BUFFER = 256 << 10
+OURS, SECRET = "A2A_SERVE_", "_TOKEN"
 
 
-class LocalProcess:
-    """A child in a session of its own; stderr is drained, so a talkative agent never blocks on it."""
-
-    def __init__(self, process: asyncio.subprocess.Process, marker: str) -> None:
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
-        self._process, self._marker = process, marker
-        self._stdin, self._stdout = process.stdin, process.stdout
-        self._stderr = bytearray()
-        self._draining = asyncio.create_task(self._drain(process.stderr))
-
-    async def _drain(self, stderr: asyncio.StreamReader) -> None:
-        while chunk := await stderr.read(1 << 16):
-            self._stderr += chunk
-            del self._stderr[:-STDERR_KEPT]
-
-    async def read(self, limit: int) -> bytes:
-        return await self._stdout.read(limit)
-
-    async def write(self, data: bytes) -> None:
-        self._stdin.write(data)
-        await self._stdin.drain()
-
-    def stderr_tail(self) -> str:
-        return self._stderr.decode("utf-8", "replace")
-
-    async def wait(self) -> Exit:
-        code = await self._process.wait()
-        if code < 0:
-            return Exit(code, sentence=f"The agent's process was ended by {signal.Signals(-code).name}.")
-        return Exit(code, sentence=f"The agent's process ended with code {code}.")
-
-    async def stop(self, grace: float) -> None:
-        self._stdin.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), grace)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        _kill(find({PROCESS: self._marker}))
-        await self._process.wait()
-        await self._draining
-
-    async def check(self) -> None:
-        """Nothing protects the host here, so nothing can break."""
+def child_environment(own: Mapping[str, str], spec: SandboxSpec, mark: str) -> dict[str, str]:
+    """The agent's environment: the user's, without what is this server's or a token, with the spec's and the marks."""
+    kept = {name: value for name, value in own.items() if not name.startswith(OURS) and not name.endswith(SECRET)}
+    return {**kept, **spec.environment, OWNER: spec.owner, BOOT: mark}
 
 
 class LocalSandbox:
-    """Starts agents as the user who runs the server."""
+    """Starts agent processes on this machine. `environment` is the user's, this server's own by default."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
+
+    def warnings(self, spec: SandboxSpec) -> list[str]:
+        """What the owner should know before this spec is started, one sentence each."""
+        return [
+            "The agent runs on this machine without a sandbox: with an approval it can do all that you can, "
+            "anywhere, with your logins and your network.",
+            "Nothing but its own asking keeps it from reading your other files, or from changing git's hooks.",
+        ]
 
     async def start(self, spec: SandboxSpec) -> LocalProcess:
-        """Raises SandboxUnavailable when the command cannot be run."""
-        marker = uuid.uuid4().hex
+        if not spec.workspace.is_dir():
+            raise SandboxUnavailable(f"The workspace {spec.workspace} is not a folder.", "Start in a project folder.")
+        mark = f"{spec.boot}/{secrets.token_hex(8)}"
+        pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
                 *spec.command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
                 cwd=spec.workspace,
-                env=environment(spec, os.environ) | {PROCESS: marker},
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
+                env=child_environment(self._environment, spec, mark),
                 start_new_session=True,
+                limit=BUFFER,
             )
         except OSError as error:
-            sentence = f"The agent's command {spec.command[0]!r} cannot be run: {error.strerror}."
-            raise SandboxUnavailable(sentence, "Install it, or start with --sandbox docker.") from error
-        return LocalProcess(process, marker)
+            words = (error.strerror or "it cannot be started").lower()
+            raise SandboxUnavailable(
+                f"The agent's command {spec.command[0]} cannot be started ({words}).",
+                "Install it and see that it is on PATH, or start with --sandbox docker.",
+            ) from error
+        return LocalProcess(process, mark)
 
     async def reap(self, owner: str, boot: str) -> int:
-        left = [each for each in find({OWNER: owner}) if not _has(each, {BOOT: boot})]
-        _kill(left)
-        return len(left)
+        return await asyncio.to_thread(_reap, owner, boot)
 
     async def close(self) -> None:
-        """There is no engine to let go of."""
+        """There is nothing to let go of."""
 
 
-def environment(spec: SandboxSpec, own: Mapping[str, str]) -> dict[str, str]:
-    """The owner's environment without what is the server's, then the spec's. A token goes in only by the spec."""
-    kept = {key: value for key, value in own.items() if not (key.startswith("A2A_SERVE_") or key.endswith("_TOKEN"))}
-    return {**kept, **spec.environment, OWNER: spec.owner, BOOT: spec.boot}
+def _reap(owner: str, boot: str) -> int:
+    """Agent processes, not processes: what one of them started counts with it."""
+    ended = set()
+    for each in marked():
+        if each.owner == owner and each.boot.partition("/")[0] != boot and kill(each):
+            ended.add(each.boot)
+    for mark in ended:
+        kill_boot(mark)
+    return len(ended)
 
 
-def find(markers: Mapping[str, str]) -> Iterator[int]:
-    """The processes whose environment holds all of `markers`; those of other users cannot be seen and are not ours."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        if _has(int(entry.name), markers):
-            yield int(entry.name)
+class LocalProcess:
+    """A running agent, leader of its own session and process group."""
 
+    def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
+        self._process, self._mark = process, mark
+        self._stderr = Tail()
+        self._draining = asyncio.create_task(self._drain())
+        self._ending = asyncio.create_task(self._end())
+        self._stopped = False
 
-def _has(pid: int, markers: Mapping[str, str]) -> bool:
-    try:
-        held = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return all(f"{key}={value}".encode() in held for key, value in markers.items())
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
+    async def read(self, limit: int) -> bytes:
+        assert self._process.stdout
+        return await self._process.stdout.read(limit)
 
-def _kill(pids: Iterator[int] | list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    async def write(self, data: bytes) -> None:
+        stdin = self._process.stdin
+        if stdin is None or stdin.is_closing() or self._process.returncode is not None:
+            raise ConnectionResetError("The agent's process has ended.")
+        stdin.write(data)
+        await stdin.drain()
+
+    def stderr_tail(self) -> str:
+        return str(self._stderr)
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._ending)
+
+    async def stop(self, grace: float) -> None:
+        if self._process.stdin and not self._process.stdin.is_closing():
+            self._process.stdin.close()
+        if grace > 0 and not self._stopped:
+            signal_group(self.pid, signal.SIGTERM)
+            await asyncio.wait([self._ending], timeout=grace)
+        self._stopped = True
+        await self._kill()
+        await asyncio.wait([self._ending, self._draining])
+
+    async def check(self) -> None:
+        """Nothing protects the host from a local agent, so nothing can break."""
+
+    async def _end(self) -> Exit:
+        """Once the agent has ended, end what it left: a descendant could hold its stdout open for ever."""
+        code = await self._process.wait()
+        await self._kill()
+        if code < 0:
+            return Exit(code, sentence=f"The agent was killed by signal {-code}.")
+        return Exit(code, sentence=f"The agent ended with exit code {code}.")
+
+    async def _kill(self) -> None:
+        signal_group(self.pid, signal.SIGKILL)
+        await asyncio.to_thread(kill_boot, self._mark)
+
+    async def _drain(self) -> None:
+        assert self._process.stderr
+        while data := await self._process.stderr.read(BUFFER):
+            self._stderr.add(data)
