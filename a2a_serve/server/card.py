@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from email.utils import formatdate
+from typing import Any
 
 import orjson
 from a2a.server.request_handlers.response_helpers import agent_card_to_dict
@@ -19,6 +21,8 @@ from a2a_serve.listeners import Endpoint
 PATH = "/.well-known/agent-card.json"
 VERSIONS = ("1.0", "0.3")
 BEARER = "bearer"
+GO = "Go-http-client"
+"""How Go's own HTTP client calls itself, which a2a-go uses as it is."""
 
 
 def build(card: Card, endpoints: Sequence[Endpoint]) -> pb.AgentCard:
@@ -28,8 +32,8 @@ def build(card: Card, endpoints: Sequence[Endpoint]) -> pb.AgentCard:
         name=card.name,
         description=card.description,
         version=card.version,
-        documentation_url=card.documentation_url or "",
-        icon_url=card.icon_url or "",
+        documentation_url=card.documentation_url,
+        icon_url=card.icon_url,
         supported_interfaces=[
             pb.AgentInterface(url=each.url, protocol_binding=each.binding, protocol_version=version)
             for version in VERSIONS
@@ -55,16 +59,40 @@ def build(card: Card, endpoints: Sequence[Endpoint]) -> pb.AgentCard:
 
 def route(card: pb.AgentCard, made_at: float) -> Route:
     """Serves the card with validators (RFC 9110): the card changes only with a restart or a reload."""
-    body = orjson.dumps(agent_card_to_dict(card))
-    headers = {
-        "Cache-Control": "public, max-age=60",
-        "ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"',
-        "Last-Modified": formatdate(made_at, usegmt=True),
-    }
+    shown = agent_card_to_dict(card)
+    usual, for_go = (_Served.of(each, made_at) for each in (shown, _with_plain_scopes(shown)))
 
     async def serve(request: Request) -> Response:
-        if headers["ETag"] in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        return Response(body, media_type="application/json", headers=headers)
+        served = for_go if request.headers.get("user-agent", "").startswith(GO) else usual
+        if served.headers["ETag"] in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=served.headers)
+        return Response(served.body, media_type="application/json", headers=served.headers)
 
     return Route(PATH, serve, methods=["GET", "HEAD"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    body: bytes
+    headers: dict[str, str]
+
+    @classmethod
+    def of(cls, shown: dict[str, Any], made_at: float) -> _Served:
+        body = orjson.dumps(shown)
+        headers = {
+            "Cache-Control": "public, max-age=60",
+            "ETag": f'"{hashlib.sha256(body).hexdigest()[:32]}"',
+            "Last-Modified": formatdate(made_at, usegmt=True),
+            "Vary": "User-Agent",
+        }
+        return cls(body, headers)
+
+
+def _with_plain_scopes(shown: dict[str, Any]) -> dict[str, Any]:
+    """The card for a2a-go, and so for the stock `a2a` command: it cannot read a requirement's scopes as the
+    specification writes them, `{"list": [...]}`, but only as a plain list (a2aproject/a2a-go issue 430)."""
+    plain = [
+        {"schemes": {name: scopes.get("list", []) for name, scopes in each["schemes"].items()}}
+        for each in shown.get("securityRequirements", [])
+    ]
+    return {**shown, "securityRequirements": plain}
