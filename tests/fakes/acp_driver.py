@@ -10,14 +10,19 @@ import contextlib
 import json
 import os
 import signal
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
 Answer = Callable[[Json], Json | None]
 """From the agent's request to our result; None leaves it open."""
+
+LEFT_OPEN = {"session/request_permission", "elicitation/create"}
+"""Questions wait for ever unless `answers` says otherwise; whatever else the agent asks for is not offered."""
 
 CANCELLED: Json = {"outcome": {"outcome": "cancelled"}}
 
@@ -132,6 +137,8 @@ class Driver:
             result = self.answers[message["method"]](message)
             if result is not None:
                 await self.send({"id": message["id"], "result": result})
+        elif "id" in message and message["method"] not in LEFT_OPEN:
+            await self.send({"id": message["id"], "error": {"code": -32601, "message": "not offered"}})
 
 
 def blocks(*texts: str) -> list[Json]:
@@ -142,13 +149,14 @@ def blocks(*texts: str) -> list[Json]:
 async def driving(
     command: Sequence[str], env: Mapping[str, str] | None = None, cwd: object = "/", limit: int = 64 << 20
 ) -> AsyncIterator[Driver]:
-    """A started agent, in a process group of its own that is gone afterwards."""
+    """A started agent. Afterwards it and all that it started are gone, whatever process group they chose."""
+    mark = f"{MARK}={uuid.uuid4().hex}"
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        env=None if env is None else dict(env),
+        env={**(os.environ if env is None else env), MARK: mark.partition("=")[2]},
         cwd=str(cwd),
         limit=limit,
         start_new_session=True,
@@ -158,8 +166,25 @@ async def driving(
     try:
         yield driver
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_marked(mark.encode())
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await process.communicate()
+
+
+MARK = "ACP_DRIVER"
+
+
+def kill_marked(mark: bytes) -> None:
+    """Kill every process whose environment holds the mark, until there is none."""
+    while found := [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if _is_marked(pid, mark)]:
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _is_marked(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
