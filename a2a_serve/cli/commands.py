@@ -85,10 +85,6 @@ class Commands(click.Group):
         client = place is not None and place.client
         try:
             code = super().main(words, prog_name or "a2a-serve", standalone_mode=False, **extra)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush must not fail again
-            code = 0
         except (KeyboardInterrupt, click.Abort):
             code = INTERRUPTED
         except BaseException as error:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import click
 
@@ -34,27 +35,31 @@ def logs(directory: AgentDir, lines: int, follow: bool, output: str) -> None:
             f"There is no log in {directory.root}.", f"`a2a-serve start {directory.root}` starts a server."
         )
     show = _as_json if output == "json" else visible
-    for line in _last(directory.logs, lines):
-        click.echo(show(line))
-    if follow:
-        for line in _coming(directory.logs, time.sleep):
+    with _open(directory.logs) as file:
+        for line in _last(directory.logs, file, lines):
             click.echo(show(line))
+        if follow:
+            for line in _coming(directory.logs, file, time.sleep):
+                click.echo(show(line))
 
 
-def _last(path: Path, count: int) -> list[str]:
-    """The last lines, from the rotated file before too where this one has fewer."""
+def _open(path: Path) -> TextIO:
+    return path.open(encoding="utf-8", errors="replace")
+
+
+def _last(path: Path, file: TextIO, count: int) -> list[str]:
+    """The last lines, from the rotated file before too where this one has fewer. Leaves `file` at its end."""
     found: deque[str] = deque(maxlen=count)
-    for each in (path.with_name(path.name + ".1"), path):
-        if each.exists():
-            with each.open(encoding="utf-8", errors="replace") as file:
-                found.extend(line.rstrip("\n") for line in file)
+    before = path.with_name(path.name + ".1")
+    if before.exists():
+        with _open(before) as earlier:
+            found.extend(line.rstrip("\n") for line in earlier)
+    found.extend(line.rstrip("\n") for line in file)
     return list(found)
 
 
-def _coming(path: Path, sleep: Callable[[float], None]) -> Iterator[str]:
-    """New lines for ever, through rotation of the file."""
-    file = path.open(encoding="utf-8", errors="replace")
-    file.seek(0, os.SEEK_END)
+def _coming(path: Path, file: TextIO, sleep: Callable[[float], None]) -> Iterator[str]:
+    """New lines for ever; where the file is rotated, on in the new one."""
     kept = ""
     while True:
         if piece := file.readline():
@@ -63,8 +68,8 @@ def _coming(path: Path, sleep: Callable[[float], None]) -> Iterator[str]:
                 yield kept.rstrip("\n")
                 kept = ""
         elif path.exists() and not os.path.samestat(path.stat(), os.fstat(file.fileno())):
-            file.close()
-            file = path.open(encoding="utf-8", errors="replace")
+            with _open(path) as new:
+                yield from _coming(path, new, sleep)
         else:
             sleep(WAIT_SECONDS)
 

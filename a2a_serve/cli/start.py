@@ -10,8 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +22,9 @@ from a2a_serve.cli.output import output_option, show_json, visible, warn
 from a2a_serve.cli.progress import Progress
 from a2a_serve.config.directory import AgentDir
 from a2a_serve.core.errors import DirectoryNotWritable, ServeError
+
+if TYPE_CHECKING:
+    from a2a_serve.config import Settings
 
 FLAGS = {
     "agent": ("--agent", "agent.kind"),
@@ -59,7 +61,8 @@ def start(directory: AgentDir, detach: bool, background: bool, output: str, **gi
 def _serve(directory: AgentDir, flags: Mapping[str, tuple[str, Any]], output: str, background: bool) -> None:
     from a2a_serve.config import load
 
-    loaded = _with_agent(load(directory, os.environ, flags), directory, flags)
+    loaded = load(directory, os.environ, flags)
+    _write_first(directory, loaded.settings, "--agent" in flags)
     _start_log(directory, loaded.settings.log.level, None if background else sys.stderr)
     with Progress() as progress:
         from a2a_serve import app
@@ -72,26 +75,16 @@ def _serve(directory: AgentDir, flags: Mapping[str, tuple[str, Any]], output: st
         _run(app.run(directory, loaded, announce, progress))
 
 
-def _with_agent(loaded: Any, directory: AgentDir, flags: Mapping[str, tuple[str, Any]]) -> Any:
-    """The agent chosen, and the first config file written with it. A fall-back to demo is not written down."""
-    from a2a_serve.agents import AgentKind, kinds
-    from a2a_serve.config import choose_agent, write_first_config
+def _write_first(directory: AgentDir, settings: Settings, flagged: bool) -> None:
+    """The first config file, with the agent chosen. A fall-back to demo is not written down: a key may come later."""
+    from a2a_serve.agents.launch import choose_kind
+    from a2a_serve.config import write_first_config
 
-    settings = loaded.settings
-    key_envs = {name: AgentKind.load(name).key_env for name in kinds()}
-    kind = choose_agent(settings, os.environ, key_envs)
-    if settings.agent.command is None:
-        AgentKind.load(kind)  # an unknown kind is refused before anything is written
+    kind = choose_kind(settings, os.environ)  # an unknown kind is refused before anything is written
     directory.prepare()
-    by_key = settings.agent.kind is None and bool(key_envs.get(kind))
-    chosen = {"agent.kind": kind} if by_key or "--agent" in flags else {}
-    if write_first_config(directory, chosen):
+    by_key = settings.agent.kind is None and bool(kind.key_env)
+    if write_first_config(directory, {"agent.kind": kind.name} if by_key or flagged else {}):
         click.echo(visible(f"Wrote {directory.config}"), err=True)
-    if settings.agent.kind or settings.agent.command:
-        return loaded
-    agent = settings.agent.model_copy(update={"kind": kind})
-    origins = {**loaded.origins, "agent.kind": key_envs.get(kind) or "default"}
-    return replace(loaded, settings=settings.model_copy(update={"agent": agent}), origins=origins)
 
 
 def _start_log(directory: AgentDir, level: str, terminal: IO[str] | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,7 +42,7 @@ class FakeControl:
                 accepted, _ = listener.accept()
             except OSError:
                 return
-            with accepted:
+            with accepted, suppress(OSError, ValueError):  # a client may go away at any moment
                 accepted.sendall(self._answer(accepted))
 
     def _answer(self, accepted: socket.socket) -> bytes:
