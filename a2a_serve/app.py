@@ -217,7 +217,8 @@ class Server:
         )
 
     def _new_turn(self) -> Turn:
-        return Turn(self.settings.turns.timeout, frozenset(self.kind.unasked), self.kind.hears_reason)
+        kind = self.kind
+        return Turn(self.settings.turns.timeout, frozenset(kind.unasked), kind.hears_reason, kind.progress_grace)
 
     async def _conversation(self, opener: str, context_id: str) -> Conversation:
         return self.memory.keep(await self.conversations.open(opener, context_id), time.time())

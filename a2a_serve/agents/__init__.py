@@ -37,8 +37,8 @@ class AgentKind:
     key_env: str = ""
     """The host's environment variable that holds the model key and makes this kind the choice of a first start."""
     folders: tuple[str, ...] = ()
-    silence_limit: float = 0.0
-    """Seconds without any update before a turn counts as hung; 0 for no limit of its own."""
+    progress_grace: float = 0.0
+    """Seconds for which it may say that a changing call is in progress before it asks; 0 where it asks first."""
     random_env: tuple[str, ...] = ()
     """Variables that get a fresh random value for each process: secrets of the agent's own between its parts."""
 

@@ -98,6 +98,13 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressOverdue:
+    """A tool call has been under way for the grace of its kind; by now a request for it must have come."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """A person's answer to an open request. `allow` is what the option means; `words` are theirs."""
 
@@ -138,6 +145,7 @@ Event = (
     | AgentLost
     | Started
     | Settled
+    | ProgressOverdue
     | Answered
     | QuestionExpired
     | CancelRequested
@@ -207,6 +215,13 @@ class SettleSoon:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckSoon:
+    """Feed `ProgressOverdue(call_id)` after the turn's progress grace."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     request_id: str
     action: Action
@@ -267,6 +282,7 @@ Effect = (
     | PublishPlan
     | PublishDiff
     | SettleSoon
+    | CheckSoon
     | Ask
     | CloseQuestion
     | Reply

@@ -42,7 +42,7 @@ _FROM_AGENT = {
     e.PromptFailed,
     e.AgentLost,
 }
-_FROM_HOST = {e.Settled, e.CancelRequested, e.DeadlinePassed}
+_FROM_HOST = {e.Settled, e.ProgressOverdue, e.CancelRequested, e.DeadlinePassed}
 
 ALLOWED: dict[State, set[type[Any]]] = {
     State.QUEUED: {e.Started, e.CancelRequested, e.AgentLost, e.PromptFailed},
@@ -76,18 +76,21 @@ class Turn:
     """`timeout` in seconds, 0 for none: armed once, spans rounds, stands still while a question is open (T6).
 
     `unasked`: titles of tool calls that need no permission. `hears_reason`: the agent hears a denial's words with the
-    outcome; otherwise they become a further prompt of the same task.
+    outcome; otherwise they become a further prompt of the same task. `progress_grace`: seconds for which a changing
+    call may say it is in progress before its request comes (opencode says so first); 0 for an agent that never does.
     """
 
     timeout: float = 0
     unasked: frozenset[str] = frozenset()
     hears_reason: bool = False
+    progress_grace: float = 0
     state: State = State.QUEUED
     calls: dict[str, ToolCall] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     _requests: dict[str, _Request] = field(default_factory=dict)
     _allowed: dict[str, ToolCall] = field(default_factory=dict)
     _denied: set[str] = field(default_factory=set)
+    _plain: set[str] = field(default_factory=set)
     _words: list[str] = field(default_factory=list)
     _answered: bool = False
     _rounds: int = 0
@@ -150,6 +153,8 @@ class Turn:
         if self._is_unapproved(call):
             return self._stop_unapproved(call)
         effects: list[e.Effect] = self._ask_again(call)
+        if self._is_ahead(call):
+            effects.append(e.CheckSoon(call.id))
         if before is None or before.status != call.status:
             effects.append(e.Working(approvals.describe(call), call))
         if call.status == "completed" and (before is None or before.status != "completed"):
@@ -240,17 +245,36 @@ class Turn:
     # --- the tripwire (Q8) -----------------------------------------------------------------------------------------
 
     def _merge(self, call_id: str, changes: dict[str, Any]) -> ToolCall:
-        call = self.calls[call_id] = replace(self.calls.get(call_id, ToolCall(call_id)), **changes)
+        before = self.calls.get(call_id)
+        call = self.calls[call_id] = replace(before or ToolCall(call_id), **changes)
+        if call.title in self.unasked and (before is None or call.status != "completed"):
+            self._plain.add(call_id)  # at its end an agent may put its result into the title
         return call
 
     def _is_unapproved(self, call: ToolCall) -> bool:
         """A changing call that completes without an allow, or makes progress with no request pending."""
-        if self.state is State.ENDING or call.title in self.unasked or not call.changes_something:
-            return False
-        pending = any(request.call_id == call.id for request in self._requests.values())
         if call.status == "completed":
-            return pending or not self._is_allowed(call)
-        return call.status == "in_progress" and not pending and not self._is_allowed(call)
+            return self._needs_allow(call) and (self._is_pending(call) or not self._is_allowed(call))
+        return self._is_ahead(call) and not self.progress_grace
+
+    def _is_ahead(self, call: ToolCall) -> bool:
+        if call.status != "in_progress" or not self._needs_allow(call):
+            return False
+        return not self._is_pending(call) and not self._is_allowed(call)
+
+    def _needs_allow(self, call: ToolCall) -> bool:
+        """`unasked` counts only for a call that shows nothing that could change anything."""
+        if self.state is State.ENDING or not call.changes_something:
+            return False
+        names_nothing = call.kind in ("", "other") and not (call.command or call.diffs or call.paths)
+        return not (names_nothing and call.id in self._plain)
+
+    def _is_pending(self, call: ToolCall) -> bool:
+        return any(request.call_id == call.id for request in self._requests.values())
+
+    def _on_progress_overdue(self, event: e.ProgressOverdue, now: float) -> list[e.Effect]:
+        call = self.calls.get(event.call_id)
+        return self._stop_unapproved(call) if call and self._is_ahead(call) else []
 
     def _is_allowed(self, call: ToolCall) -> bool:
         """What was allowed, and never denied: one call can ask twice, and its command must stay the one shown."""
@@ -354,6 +378,7 @@ _HANDLERS: dict[type[Any], Callable[[Turn, Any, float], list[e.Effect]]] = {
     e.PromptFailed: Turn._on_prompt_failed,
     e.AgentLost: Turn._on_lost,
     e.Settled: Turn._on_settled,
+    e.ProgressOverdue: Turn._on_progress_overdue,
     e.Answered: Turn._on_answered,
     e.QuestionExpired: Turn._on_expired,
     e.CancelRequested: Turn._on_cancel,

@@ -195,11 +195,11 @@ class TurnRun:
 
     async def _publish_text(self, effect: e.PublishText) -> None:
         name = "response" if self._round == 1 else f"response-{self._round}"
+        if effect.text:
+            self._gather(name, effect.text)
         if effect.last:
             self._flush()
             self.live.append_text(name, "", last=True)
-            return
-        self._gather(name, effect.text)
 
     async def _publish_file(self, effect: e.PublishFile) -> None:
         self._flush()
@@ -243,6 +243,10 @@ class TurnRun:
     async def _settle_soon(self, effect: e.SettleSoon) -> None:
         event = e.Settled(effect.request_id)
         self._set_timer(f"settle {effect.request_id}", self._tools.timing.settle, event)
+
+    async def _check_soon(self, effect: e.CheckSoon) -> None:
+        event = e.ProgressOverdue(effect.call_id)
+        self._set_timer(f"progress {effect.call_id}", self._turn.progress_grace, event)
 
     async def _ask(self, effect: e.Ask) -> None:
         self._flush()
@@ -329,6 +333,7 @@ _PERFORM: dict[type[Any], Callable[[TurnRun, Any], Awaitable[None]]] = {
     e.PublishPlan: TurnRun._publish_plan,
     e.PublishDiff: TurnRun._publish_diff,
     e.SettleSoon: TurnRun._settle_soon,
+    e.CheckSoon: TurnRun._check_soon,
     e.Ask: TurnRun._ask,
     e.CloseQuestion: TurnRun._close_question,
     e.Reply: TurnRun._reply,

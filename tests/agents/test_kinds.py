@@ -109,7 +109,7 @@ def test_an_unknown_kind_names_the_known_ones(name: str) -> None:
         (FILE + 'unasked = "todo"', "Agent kind 'k': unasked must be a list of strings."),
         (FILE + "folders = [1]", "folders must be a list of strings."),
         (FILE + "hears_reason = 1", "hears_reason must be true or false."),
-        (FILE + "silence_limit = true", "silence_limit must be a number."),
+        (FILE + "progress_grace = true", "progress_grace must be a number."),
         (FILE + "[environment]\nA = 1", "environment must be a table of strings."),
         (FILE + "session_meta = []", "session_meta must be a table."),
         ('title = "T"', "Agent kind 'k' needs a title and a command."),
@@ -125,9 +125,9 @@ def test_bad_data_names_kind_and_key(text: str, wanted: str) -> None:
 
 def test_a_whole_kind() -> None:
     text = (
-        FILE + 'silence_limit = 5\nunasked = ["a"]\nmodel_env = {X = "{base}/v1 {not}"}\nsession_meta = {a = {b = []}}'
+        FILE + 'progress_grace = 5\nunasked = ["a"]\nmodel_env = {X = "{base}/v1 {not}"}\nsession_meta = {a = {b = []}}'
     )
     kind = AgentKind.parse("k", text)
-    assert (kind.command, kind.unasked, kind.silence_limit) == (("run", "me"), ("a",), 5)
+    assert (kind.command, kind.unasked, kind.progress_grace) == (("run", "me"), ("a",), 5)
     assert kind.session_meta == {"a": {"b": []}}
     assert kind.model_environment("http://h") == {"X": "http://h/v1 {not}"}

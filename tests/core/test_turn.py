@@ -35,6 +35,7 @@ EVENTS: list[e.Event] = [
     e.AgentLost("agent_exited", "It is gone."),
     e.Started(),
     e.Settled("r"),
+    e.ProgressOverdue("c"),
     e.Answered("r", "allow"),
     e.QuestionExpired("r"),
     e.CancelRequested(),
@@ -44,11 +45,11 @@ EVENTS: list[e.Event] = [
 LEGAL = {
     State.QUEUED: "Started CancelRequested AgentLost PromptFailed",
     State.RUNNING: "Text Attachment Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate "
-    "PromptEnded PromptFailed AgentLost Settled CancelRequested DeadlinePassed",
+    "PromptEnded PromptFailed AgentLost Settled ProgressOverdue CancelRequested DeadlinePassed",
     State.WAITING: "Text Attachment Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate "
-    "PromptEnded PromptFailed AgentLost Settled Answered QuestionExpired CancelRequested",
+    "PromptEnded PromptFailed AgentLost Settled ProgressOverdue Answered QuestionExpired CancelRequested",
     State.ENDING: "Text Attachment Thought Plan ToolUpdate PermissionRequest PermissionWithdrawn UsageUpdate "
-    "PromptEnded PromptFailed AgentLost Settled CancelRequested DeadlinePassed CancelOverdue",
+    "PromptEnded PromptFailed AgentLost Settled ProgressOverdue CancelRequested DeadlinePassed CancelOverdue",
     State.DONE: "",
 }
 

@@ -59,7 +59,7 @@ def test_a_change_without_asking_stops_the_process(changes: dict[str, Any]) -> N
         {"kind": "read", **COMPLETED},
         {"kind": "search", **IN_PROGRESS},
         {"kind": "think", **COMPLETED},
-        {"kind": "execute", "title": "todowrite", **COMPLETED},
+        {"kind": "other", "title": "todowrite", **COMPLETED},
         {**RUN_LS, "status": "pending"},
         {**RUN_LS, "status": "failed"},
     ],
@@ -126,3 +126,62 @@ def test_after_a_cancel_there_is_no_tripwire() -> None:
     turn = ending()
     play(turn, e.ToolUpdate("c", {**RUN_LS, **COMPLETED}))
     assert finish(play(turn, e.PromptEnded("cancelled"))).state == "canceled"
+
+
+# --- agents that say `in_progress` before they ask --------------------------------------------------------------------
+
+
+@pytest.mark.req("Q8")
+def test_with_a_grace_progress_may_come_before_the_request() -> None:
+    turn = running(progress_grace=2.0)
+    assert e.CheckSoon("c") in play(turn, e.ToolUpdate("c", {**RUN_LS, **IN_PROGRESS}))
+    play(turn, asks("r", "c"))
+    assert play(turn, e.ProgressOverdue("c")) == []
+    assert state_of(turn) is State.WAITING
+
+
+@pytest.mark.req("Q8")
+def test_with_a_grace_progress_without_a_request_is_stopped_when_it_is_over() -> None:
+    turn = running(progress_grace=2.0)
+    play(turn, e.ToolUpdate("c", {**RUN_LS, **IN_PROGRESS}))
+    effects = play(turn, e.ProgressOverdue("c"))
+    assert of_kind(e.StopProcess, effects)[0].code == "unapproved_tool_call"
+
+
+@pytest.mark.req("Q8")
+def test_a_grace_is_none_for_what_completes() -> None:
+    turn = running(progress_grace=2.0)
+    play(turn, e.ToolUpdate("c", {**RUN_LS, **IN_PROGRESS}))
+    assert of_kind(e.StopProcess, play(turn, e.ToolUpdate("c", COMPLETED)))
+
+
+@pytest.mark.req("Q8")
+def test_a_call_that_failed_meanwhile_is_no_offence() -> None:
+    turn = running(progress_grace=2.0)
+    play(turn, e.ToolUpdate("c", {**RUN_LS, **IN_PROGRESS}))
+    play(turn, e.ToolUpdate("c", {"status": "failed"}))
+    assert play(turn, e.ProgressOverdue("c")) == []
+
+
+@pytest.mark.req("Q8")
+def test_what_is_unasked_stays_so_when_its_title_becomes_its_result() -> None:
+    turn = running(unasked=frozenset({"todowrite"}))
+    play(turn, e.ToolUpdate("c", {"title": "todowrite", "kind": "other"}))
+    play(turn, e.ToolUpdate("c", {**IN_PROGRESS}))
+    play(turn, e.ToolUpdate("c", {"title": "1 todos", **COMPLETED}))
+    assert state_of(turn) is State.RUNNING
+
+
+@pytest.mark.req("Q8")
+@pytest.mark.parametrize(
+    "late",
+    [
+        {"title": "todowrite", **COMPLETED},
+        {"title": "todowrite", "raw_input": {"command": "rm x"}, **IN_PROGRESS},
+        {"title": "todowrite", "kind": "edit", **IN_PROGRESS},
+    ],
+)
+def test_no_call_becomes_unasked_by_a_late_title_or_with_something_to_change(late: dict[str, Any]) -> None:
+    turn = running(unasked=frozenset({"todowrite"}))
+    play(turn, e.ToolUpdate("c", {"title": "x", "kind": "other"}))
+    assert of_kind(e.StopProcess, play(turn, e.ToolUpdate("c", late)))
