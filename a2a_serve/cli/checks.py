@@ -9,8 +9,6 @@ import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
 from urllib.parse import urlsplit
 
 from a2a_serve.agents import AgentKind
@@ -93,21 +91,20 @@ def check_clock(facts: Facts) -> Iterator[Check]:
 
 
 def check_docker(facts: Facts) -> Iterator[Check]:
-    images: Any = import_module("a2a_serve.sandbox.images")
+    from a2a_serve.sandbox import images
+
     found = asyncio.run(images.list_images())
     yield Check("docker", "ok", "The engine answers.")
-    name = "demo" if facts.kind.name == "custom" else facts.kind.name
+    kind = "demo" if facts.kind.name == "custom" else facts.kind.name
+    ours = [each for each in found if each.kind == kind]
+    build = f"A start builds it, or now: a2a-serve image build {kind}"
     if facts.settings.agent.image:
         yield Check("image", "ok", f"Set to {facts.settings.agent.image}; a start tells whether it is there.")
-    elif any(f"a2a-serve/{name}:" in str(each) for each in found):
-        yield Check("image", "ok", f"The image of {name} is there.")
+    elif any(each.current for each in ours):
+        yield Check("image", "ok", f"The image of {kind} is there.")
     else:
-        yield Check(
-            "image",
-            "warn",
-            f"There is no image of {name} yet.",
-            f"A start builds it, or now: a2a-serve image build {name}",
-        )
+        missing = f"The image of {kind} is of another version." if ours else f"There is no image of {kind} yet."
+        yield Check("image", "warn", missing, build)
 
 
 def check_agent(facts: Facts) -> Iterator[Check]:

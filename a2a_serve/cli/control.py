@@ -57,8 +57,8 @@ class ControlClient:
         try:
             headers = {"Content-Type": "application/json"} if body is not None else {}
             connection.request(method, path, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            text = answer.read(MAX_ANSWER)
+            with connection.getresponse() as answer:
+                status, text = answer.status, answer.read(MAX_ANSWER)
         except (OSError, http.client.HTTPException) as error:
             root = self._directory.root
             raise NotRunning(
@@ -66,7 +66,7 @@ class ControlClient:
             ) from error
         finally:
             connection.close()
-        return _read(answer.status, text)
+        return _read(status, text)
 
 
 class _Connection(http.client.HTTPConnection):

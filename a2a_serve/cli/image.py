@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, is_dataclass
-from importlib import import_module
-from typing import Any
+from dataclasses import asdict
 
 import click
 
 from a2a_serve.cli.commands import HOST_EPILOG
 from a2a_serve.cli.output import output_option, show_json, show_table, visible
 from a2a_serve.cli.progress import Progress
+from a2a_serve.core.errors import UsageError
 
 
 @click.group(epilog=HOST_EPILOG)
@@ -24,12 +23,12 @@ def image() -> None:
 @output_option
 def build(kinds: tuple[str, ...], output: str) -> None:
     """Build the image of each KIND (claude, codex, demo, gemini, opencode), also without an image registry."""
-    from a2a_serve.agents import AgentKind
+    from a2a_serve.sandbox import images
 
-    for kind in kinds:
-        AgentKind.load(kind)  # refuses an unknown one before the first is built
+    if unknown := [kind for kind in kinds if kind not in images.kinds()]:
+        raise UsageError(f"There is no image of {unknown[0]!r}.", f"Choose from {', '.join(images.kinds())}.")
     with Progress() as progress:
-        built = [asyncio.run(_images().build(kind, progress=progress)) for kind in kinds]
+        built = [asyncio.run(images.build(kind, progress=progress)) for kind in kinds]
     if output == "json":
         show_json(built)
     else:
@@ -40,11 +39,14 @@ def build(kinds: tuple[str, ...], output: str) -> None:
 @output_option
 def list_(output: str) -> None:
     """List the images of this and other versions of a2a-serve."""
-    rows = [_plain(each) for each in asyncio.run(_images().list_images())]
+    from a2a_serve.sandbox import images
+
+    rows = [asdict(each) for each in asyncio.run(images.list_images())]
     if output == "json":
         show_json(rows)
     elif rows:
-        show_table([key.upper() for key in rows[0]], [list(row.values()) for row in rows])
+        shown = [{**row, "size": f"{row['size'] / 1e6:.0f} MB"} for row in rows]
+        show_table([key.upper() for key in rows[0]], [list(row.values()) for row in shown])
     else:
         click.echo("No images yet; the first start builds what it needs.", err=True)
 
@@ -53,16 +55,10 @@ def list_(output: str) -> None:
 @output_option
 def prune(output: str) -> None:
     """Remove images of a2a-serve that nothing needs any more."""
-    removed = [str(each) for each in asyncio.run(_images().prune())]
+    from a2a_serve.sandbox import images
+
+    removed = asyncio.run(images.prune())
     if output == "json":
         show_json(removed)
     else:
         click.echo(visible("\n".join(f"Removed: {tag}" for tag in removed) or "There was nothing to remove."))
-
-
-def _images() -> Any:
-    return import_module("a2a_serve.sandbox.images")
-
-
-def _plain(found: Any) -> dict[str, Any]:
-    return asdict(found) if is_dataclass(found) and not isinstance(found, type) else dict(found)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ from a2a_serve.cli.output import output_option, show_json, visible, warn
 from a2a_serve.cli.progress import Progress
 from a2a_serve.config.directory import AgentDir
 from a2a_serve.core.errors import DirectoryNotWritable, ServeError
+from a2a_serve.sandbox.workspace import refuse_workspace
 
 if TYPE_CHECKING:
     from a2a_serve.config import Settings
@@ -51,6 +53,7 @@ def start(directory: AgentDir, detach: bool, background: bool, output: str, **gi
     key that is there (ANTHROPIC_API_KEY: claude, OPENAI_API_KEY: codex, GEMINI_API_KEY: gemini), else it is demo,
     which needs none.
     """
+    refuse_workspace(directory.root, Path.home())
     flags = {FLAGS[name][0]: (FLAGS[name][1], value) for name, value in given.items() if value is not None}
     if detach:
         _detach(directory, flags, output)
