@@ -52,6 +52,7 @@ Announce = Callable[[dict[str, Any]], None]
 Progress = Callable[[str], None]
 
 STOP_SECONDS = 5.0
+CONTROL_BYTES = 1 << 20
 BINDINGS = {"jsonrpc": ("JSONRPC", a2a.JSONRPC_PATH), "rest": ("HTTP+JSON", a2a.REST_PATH)}
 
 
@@ -125,6 +126,7 @@ class Server:
         )
         doors = launch.make_doors(self.owner)
         self._closing.callback(shutil.rmtree, doors, ignore_errors=True)
+        self.warnings = self.sandbox.warnings(start.spec(ProcessName("", doors, self.directory.homes)))
         self.pool = Pool(
             self.kind,
             self.sandbox,
@@ -163,7 +165,9 @@ class Server:
     async def _listen_control(self) -> None:
         listener = UnixListener("control", self.directory.control_socket)
         host = control.Host(self.status, self._pair, self._token_for, self.stopping.set)
-        await listener.start(control.Control(Gate([PeerMethod()]), self.questions, host).app())
+        app = control.Control(self.questions, host).app()
+        sizes = Limits(body=CONTROL_BYTES, body_of_strangers=CONTROL_BYTES)
+        await listener.start(Guard(app, Gate([PeerMethod()]), Rules(names=None), sizes))
         self._closing.push_async_callback(listener.stop, STOP_SECONDS)
 
     async def _listen_tcp(self) -> None:
@@ -254,7 +258,7 @@ class Server:
             "card_url": self.card_url,
             "tasks": {"open": await self.tasks.count_open()},
             "questions": {"open": await self.questions.count_open()},
-            "warnings": [],
+            "warnings": self.warnings,
         }
 
     def stop_on_signals(self) -> None:

@@ -85,6 +85,9 @@ class AgentProcess(Protocol):
 
 
 class Sandbox(Protocol):
+    def warnings(self, spec: SandboxSpec) -> list[str]:
+        """What the owner should know before this spec is started, one sentence each."""
+
     async def start(self, spec: SandboxSpec) -> AgentProcess:
         """Start the process. Raises SandboxUnavailable or ImageMissing with the next step."""
 

@@ -6,16 +6,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from a2a_serve.auth import Evidence
-from a2a_serve.auth.gate import Gate
 from a2a_serve.core.errors import (
-    BadCredential,
     NotAllowed,
     OptionUnknown,
     QuestionClosed,
@@ -24,13 +20,12 @@ from a2a_serve.core.errors import (
     UsageError,
 )
 from a2a_serve.core.model import Answer, Identity, Role
-from a2a_serve.listeners import ASGIApp, Peer
+from a2a_serve.listeners import ASGIApp
 from a2a_serve.server.questions import Questions, to_json
 
 STATUS_OF: dict[type[ServeError], int] = {
     UsageError: 400,
     OptionUnknown: 400,
-    BadCredential: 401,
     NotAllowed: 403,
     QuestionUnknown: 404,
     QuestionClosed: 409,
@@ -51,8 +46,8 @@ class Host:
 class Control:
     """The application behind the control socket."""
 
-    def __init__(self, gate: Gate, questions: Questions, host: Host) -> None:
-        self._gate, self._questions, self._host = gate, questions, host
+    def __init__(self, questions: Questions, host: Host) -> None:
+        self._questions, self._host = questions, host
 
     def app(self) -> ASGIApp:
         routes = [
@@ -68,20 +63,12 @@ class Control:
     def _route(self, path: str, act: Callable[[Request, Identity], Awaitable[Any]], method: str = "GET") -> Route:
         async def endpoint(request: Request) -> Response:
             try:
-                identity = await self._admit(request)
-                return JSONResponse(await act(request, identity))
+                return JSONResponse(await act(request, _owner(request)))
             except ServeError as error:
                 body = {"code": error.code, "sentence": error.sentence, "hint": error.hint}
                 return JSONResponse({"error": body}, STATUS_OF.get(type(error), 500))
 
         return Route(path, endpoint, methods=[method])
-
-    async def _admit(self, request: Request) -> Identity:
-        peer: Peer = request.scope["state"]["peer"]
-        identity = await self._gate.admit(Evidence(listener=peer.listener, uid=peer.uid, pid=peer.pid))
-        if not identity.is_owner:
-            raise NotAllowed("Only the user who runs the server can use its control socket.")
-        return identity
 
     async def _status(self, request: Request, identity: Identity) -> Any:
         return await self._host.status()
@@ -90,7 +77,7 @@ class Control:
         return [to_json(question) for question in await self._questions.list_open()]
 
     async def _answer(self, request: Request, identity: Identity) -> Any:
-        body = await _body(request)
+        body = _body(request)
         answer = Answer(request.path_params["id"], _text(body, "option"), _text(body, "reason", ""))
         decided = await self._questions.answer(identity, answer)
         return {
@@ -101,7 +88,7 @@ class Control:
         }
 
     async def _pair(self, request: Request, identity: Identity) -> Any:
-        body = await _body(request)
+        body = _body(request)
         name, role = _text(body, "name"), _text(body, "role", Role.USER)
         if role not in PAIRED_ROLES:
             raise UsageError(f"There is no role {role!r}.", f"Choose one of {', '.join(PAIRED_ROLES)}.")
@@ -119,11 +106,16 @@ class Control:
         return {"stopping": True}
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    try:
-        body = orjson.loads(await request.body())
-    except orjson.JSONDecodeError:
-        body = None
+def _owner(request: Request) -> Identity:
+    """Whom the guard has let in; the socket's one method knows only owners, and this does not lean on it."""
+    identity: Identity = request.scope["state"]["identity"]
+    if not identity.is_owner:
+        raise NotAllowed("Only the user who runs the server can use its control socket.")
+    return identity
+
+
+def _body(request: Request) -> dict[str, Any]:
+    body = request.scope["state"]["json"]
     if not isinstance(body, dict):
         raise UsageError("The request's body is not a JSON object.")
     return body

@@ -27,6 +27,9 @@ from google.protobuf.struct_pb2 import Struct, Value
 from a2a_serve.core.events import Finish, Working
 from a2a_serve.core.model import File, PlanEntry, Question
 
+OUTPUT_SHOWN = 4000
+"""Characters of a tool's output that its status carries: the end, where results and errors stand."""
+
 FINAL = {
     "completed": TaskState.TASK_STATE_COMPLETED,
     "failed": TaskState.TASK_STATE_FAILED,
@@ -126,6 +129,7 @@ def working_metadata(effect: Working) -> dict[str, Any]:
             "title": effect.line,
             "status": call.status,
             "locations": list(call.paths),
+            **({"output": call.output[-OUTPUT_SHOWN:]} if call.output else {}),
         }
     }
 

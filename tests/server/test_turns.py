@@ -355,7 +355,14 @@ async def test_a_pairing_needs_a_role_that_exists(server: Serving, role: str) ->
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "usage")
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"option": 7}', b'{"reason": "x"}'])
-async def test_bad_bodies_on_the_control_socket(server: Serving, body: bytes) -> None:
-    answer = await server.control.post("/questions/x/answer", content=body)
+@pytest.mark.parametrize("body", [[], {}, {"option": 7}, {"reason": "x"}])
+async def test_bad_bodies_on_the_control_socket(server: Serving, body: object) -> None:
+    answer = await server.control.post("/questions/x/answer", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "usage")
+
+
+@pytest.mark.parametrize(("body", "kind", "status"), [(b"{", "application/json", 400), (b"{}", "text/plain", 415)])
+async def test_the_control_socket_has_the_guard_too(server: Serving, body: bytes, kind: str, status: int) -> None:
+    answer = await server.control.post("/stop", content=body, headers={"Content-Type": kind})
+    assert answer.status_code == status
+    assert (await server.control.get("/status")).json()["state"] == "running"
