@@ -131,3 +131,9 @@ def test_a_whole_kind() -> None:
     assert (kind.command, kind.unasked, kind.progress_grace) == (("run", "me"), ("a",), 5)
     assert kind.session_meta == {"a": {"b": []}}
     assert kind.model_environment("http://h") == {"X": "http://h/v1 {not}"}
+
+
+@pytest.mark.req("H1")
+def test_which_key_chooses_which_kind() -> None:
+    chosen = {kind.key_env: name for name in kinds() if (kind := AgentKind.load(name)).key_env}
+    assert chosen == {"ANTHROPIC_API_KEY": "claude", "OPENAI_API_KEY": "codex", "GEMINI_API_KEY": "gemini"}
