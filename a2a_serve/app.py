@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,6 +37,7 @@ from a2a_serve.core.turn import Turn
 from a2a_serve.listeners import ASGIApp, Endpoint
 from a2a_serve.listeners.local import ConnectionLimits, TcpListener, UnixListener
 from a2a_serve.outbound import models
+from a2a_serve.sandbox import host_files
 from a2a_serve.server import a2a, card, control, executor
 from a2a_serve.server.http import Guard, Limits, Rules
 from a2a_serve.server.questions import Questions
@@ -214,6 +216,7 @@ class Server:
             conversation=self._conversation,
             session=self.pool.session,
             remember=self._remember,
+            snapshot=partial(asyncio.to_thread, host_files.snapshot, self.directory.root),
             questions=self.questions,
             clock=time.time,
             new_id=new_id,

@@ -53,7 +53,7 @@ class Control:
         routes = [
             self._route("/status", self._status),
             self._route("/questions", self._list_questions),
-            self._route("/questions/{id}/answer", self._answer, "POST"),
+            self._route("/questions/{id:path}/answer", self._answer, "POST"),
             self._route("/pairings", self._pair, "POST"),
             self._route("/token", self._token),
             self._route("/stop", self._stop, "POST"),
@@ -102,6 +102,7 @@ class Control:
         return {"token": token}
 
     async def _stop(self, request: Request, identity: Identity) -> Any:
+        await _body(request)  # a caller that is still sending must not find the connection closed
         self._host.stop()
         return {"stopping": True}
 

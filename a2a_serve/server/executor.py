@@ -16,6 +16,7 @@ from a2a_serve.core import events as e
 from a2a_serve.core.errors import SandboxBroken, ServeError
 from a2a_serve.core.model import Conversation, Identity, Prompt, Question, QuestionState, Role
 from a2a_serve.core.turn import State, Turn, TurnError
+from a2a_serve.sandbox.host_files import HostFiles
 from a2a_serve.server import prompt, surface
 from a2a_serve.server.live import LiveTask
 from a2a_serve.server.mailbox import Mailbox
@@ -44,6 +45,8 @@ class Tools:
     """Opener and context id -> the conversation, with the session that this turn may go on with."""
     session: Callable[[Conversation], AbstractAsyncContextManager[Session]]
     remember: Callable[[Conversation, Session], Awaitable[None]]
+    snapshot: Callable[[HostFiles | None], Awaitable[HostFiles]]
+    """The workspace's host-executed files as they are now; what has not changed since an earlier one is not read."""
     questions: Questions
     clock: Callable[[], float]
     new_id: Callable[[], str]
@@ -64,6 +67,7 @@ class TurnRun:
         self._questions: dict[str, str] = {}
         self._session: Session | None = None
         self._conversation: Conversation | None = None
+        self._host_files: HostFiles | None = None
         self._started = tools.clock()
         self._task: asyncio.Task[None] | None = None
         self._aborted: e.Event | None = None
@@ -282,8 +286,10 @@ class TurnRun:
         self._timers.pop(f"settle {effect.request_id}", None)
         was_open = self._questions.pop(effect.request_id, None) is not None
         assert self._session is not None
-        if effect.option_id is not None and not await self._is_intact(self._session):
-            return
+        if effect.option_id is not None:
+            self._host_files = self._host_files or await self._tools.snapshot(None)
+            if not await self._is_intact(self._session):
+                return
         await self._session.reply(effect.request_id, effect.option_id, effect.words)
         if was_open:
             await self._show_questions()
@@ -322,7 +328,19 @@ class TurnRun:
         now = self._tools.clock()
         parts = [surface.text_part(effect.sentence)] if effect.sentence else []
         metadata: dict[str, Any] = surface.final_metadata(effect, now - self._started)
+        if changes := await self._host_file_changes():
+            parts.append(surface.text_part(surface.host_file_warning(changes)))
+            metadata["hostFiles"] = changes
         await self.live.settle(surface.FINAL[effect.state], now, parts, self._tools.new_id(), metadata)
+
+    async def _host_file_changes(self) -> list[str]:
+        """Since the turn's first allow: what was changed that this machine runs later (requirement S3)."""
+        if self._host_files is None:
+            return []
+        changes = self._host_files.changes(await self._tools.snapshot(self._host_files))
+        for change in changes:
+            log.warning("task %s: a file that this machine runs was changed: %s", self.live.id, change)
+        return changes
 
 
 _PERFORM: dict[type[Any], Callable[[TurnRun, Any], Awaitable[None]]] = {

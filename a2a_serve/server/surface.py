@@ -24,6 +24,7 @@ from a2a.types.a2a_pb2 import Role as WireRole
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.struct_pb2 import Struct, Value
 
+from a2a_serve.core.approvals import one_line
 from a2a_serve.core.events import Finish, Working
 from a2a_serve.core.model import File, PlanEntry, Question
 
@@ -137,6 +138,11 @@ def working_metadata(effect: Working) -> dict[str, Any]:
 def final_metadata(effect: Finish, seconds: float) -> dict[str, Any]:
     reason = {"reason": effect.reason} if effect.reason else {}
     return {**effect.metadata, **reason, "durationSeconds": round(seconds, 3)}
+
+
+def host_file_warning(changes: list[str]) -> str:
+    listed = ", ".join(one_line(change) for change in changes)
+    return f"Look before you use them: files that your own machine runs later were changed: {listed}."
 
 
 def status(state: TaskState, now: float, message: Message | None = None) -> TaskStatus:

@@ -100,6 +100,15 @@ async def test_reading_does_not_ask(server: Serving) -> None:
     assert "old title" in text_of(task)
 
 
+@pytest.mark.req("S3")
+async def test_a_change_to_what_the_host_runs_later_is_told(server: Serving) -> None:
+    done = await server.owner.answer(await server.owner.send("write Makefile all:"), "allow")
+    assert done["metadata"]["hostFiles"] == ["new Makefile"]
+    assert "new Makefile" in done["status"]["message"]["parts"][0]["text"]
+    other = await server.owner.answer(await server.owner.send("write notes.txt hello"), "allow")
+    assert "hostFiles" not in other["metadata"]
+
+
 @pytest.mark.req("Q4")
 async def test_an_answer_twice_the_first_wins_and_the_second_hears_by_whom(server: Serving) -> None:
     task = await server.owner.send("run echo hi\nsleep 0.2\nsay end")
