@@ -67,7 +67,7 @@ def coloured_action(text: str) -> str:
 def _coloured(line: str) -> str:
     for start, colour in _DIFF_COLOURS:
         if line.startswith(start):
-            return click.style(line, fg=colour, bold=colour is None)
+            return click.style(line, fg=colour, bold=None if colour else True)
     return line
 
 
