@@ -113,7 +113,9 @@ async def test_redirects_are_not_followed_with_the_key() -> None:
 async def test_answers_stream_through() -> None:
     server = ModelServer(key=KEY)
     async with serving_model(server) as url, agent_side(Upstream("openai", url, KEY, "bearer")) as agent:
-        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "SCRIPT: STREAM 5;;"}]}
+        message = {"role": "user", "content": "SCRIPT: STREAM 5;;"}
+        tools = [{"type": "function", "function": {"name": "t"}}]
+        body = {"model": "m", "stream": True, "messages": [message], "tools": tools}
         async with agent.stream("POST", "/m/openai/v1/chat/completions", json=body) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             pieces = [piece async for piece in answer.aiter_lines() if piece.startswith("data: ")]
