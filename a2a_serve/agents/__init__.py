@@ -39,6 +39,8 @@ class AgentKind:
     folders: tuple[str, ...] = ()
     progress_grace: float = 0.0
     """Seconds for which it may say that a changing call is in progress before it asks; 0 where it asks first."""
+    open_sessions: int = 64
+    """How many sessions one process keeps open; beyond, the one unused for longest is closed and restored later."""
     random_env: tuple[str, ...] = ()
     """Variables that get a fresh random value for each process: secrets of the agent's own between its parts."""
 
@@ -78,6 +80,7 @@ _WORDS = {
     "str": "a string",
     "bool": "true or false",
     "float": "a number",
+    "int": "a whole number",
     "tuple[str, ...]": "a list of strings",
     "dict[str, str]": "a table of strings",
     "dict[str, Any]": "a table",
@@ -93,6 +96,8 @@ def _fits(value: Any, wanted: str) -> bool:
             return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
         case "float":
             return isinstance(value, int | float) and not isinstance(value, bool)
+        case "int":
+            return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, {"str": str, "bool": bool, "dict[str, Any]": dict}[wanted])
 
 

@@ -33,7 +33,8 @@ class _Slot:
     agent: Agent | None = None
     door: Listener | None = None
     sessions: dict[str, Session] = field(default_factory=dict)
-    busy: int = 0
+    held: set[str] = field(default_factory=set)
+    """Conversations whose turn runs now; the turns of one conversation never overlap."""
     idle_timer: asyncio.TimerHandle | None = None
 
 
@@ -74,23 +75,31 @@ class Pool:
     async def session(self, conversation: Conversation) -> AsyncIterator[Session]:
         """The conversation's session, its process kept alive meanwhile. Raises AgentFailure or SandboxUnavailable."""
         slot = self._slot(conversation.opener)
-        slot.busy += 1
+        slot.held.add(conversation.id)
         if slot.idle_timer:
             slot.idle_timer.cancel()
         try:
             yield await self._session(slot, conversation)
         finally:
-            slot.busy -= 1
+            slot.held.discard(conversation.id)
             self._rest(slot)
 
     async def _session(self, slot: _Slot, conversation: Conversation) -> Session:
         async with slot.starting:
             if slot.agent is None or slot.agent.lost:
                 await self._start(slot)
-            known = slot.sessions.get(conversation.id)
+            known = slot.sessions.pop(conversation.id, None)
             if known is None or known.id != conversation.session_id:
-                known = slot.sessions[conversation.id] = await self._open(slot, conversation)
+                await self._make_room(slot)
+                known = await self._open(slot, conversation)
+            slot.sessions[conversation.id] = known  # at the end: the first is the one unused for longest
             return known
+
+    async def _make_room(self, slot: _Slot) -> None:
+        """Close the sessions unused for longest where the kind keeps only so many; they are restored when needed."""
+        idle = [each for each in slot.sessions if each not in slot.held]
+        for each in idle[: max(0, len(slot.sessions) + 1 - self._kind.open_sessions)]:
+            await slot.sessions.pop(each).close()
 
     async def _open(self, slot: _Slot, conversation: Conversation) -> Session:
         assert slot.agent is not None
@@ -135,7 +144,7 @@ class Pool:
 
     def _rest(self, slot: _Slot) -> None:
         """An idle process stops after a while, with its container; its sessions are restored when needed."""
-        if slot.busy or not self._idle_stop:
+        if slot.held or not self._idle_stop:
             return
         loop = asyncio.get_running_loop()
         slot.idle_timer = loop.call_later(self._idle_stop, self._stop_idle, slot)
@@ -147,7 +156,7 @@ class Pool:
 
     async def _stop_if_idle(self, slot: _Slot) -> None:
         async with slot.starting:
-            if not slot.busy:
+            if not slot.held:
                 await self._stop(slot, STOP_SECONDS)
 
     async def forget(self, conversation: Conversation) -> None:

@@ -110,6 +110,7 @@ def test_an_unknown_kind_names_the_known_ones(name: str) -> None:
         (FILE + "folders = [1]", "folders must be a list of strings."),
         (FILE + "hears_reason = 1", "hears_reason must be true or false."),
         (FILE + "progress_grace = true", "progress_grace must be a number."),
+        (FILE + "open_sessions = 1.5", "open_sessions must be a whole number."),
         (FILE + "[environment]\nA = 1", "environment must be a table of strings."),
         (FILE + "session_meta = []", "session_meta must be a table."),
         ('title = "T"', "Agent kind 'k' needs a title and a command."),
