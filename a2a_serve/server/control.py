@@ -102,7 +102,6 @@ class Control:
         return {"token": token}
 
     async def _stop(self, request: Request, identity: Identity) -> Any:
-        await _body(request)  # a caller that is still sending must not find the connection closed
         self._host.stop()
         return {"stopping": True}
 
