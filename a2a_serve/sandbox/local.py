@@ -121,7 +121,8 @@ class LocalProcess:
             signal_group(self.pid, signal.SIGTERM)
             await asyncio.wait([self._ending], timeout=grace)
         self._stopped = True
-        await self._kill()
+        if self._process.returncode is None:
+            await self._kill()
         await asyncio.wait([self._ending, self._draining])
 
     async def check(self) -> None:
@@ -129,8 +130,9 @@ class LocalProcess:
 
     async def _end(self) -> Exit:
         """Once the agent has ended, end what it left: a descendant could hold its stdout open for ever."""
-        code = await self._process.wait()
+        await _death_of(self._process)
         await self._kill()
+        code = await self._process.wait()
         if code < 0:
             return Exit(code, sentence=f"The agent was killed by signal {-code}.")
         return Exit(code, sentence=f"The agent ended with exit code {code}.")
@@ -143,3 +145,21 @@ class LocalProcess:
         assert self._process.stderr
         while data := await self._process.stderr.read(BUFFER):
             self._stderr.add(data)
+
+
+async def _death_of(process: asyncio.subprocess.Process) -> None:
+    """Wait for the process alone: `Process.wait` also waits for its pipes, which a descendant may hold open."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # not Linux
+        await process.wait()
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(handle, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)

@@ -61,7 +61,7 @@ def kill(target: Marked) -> bool:
 
 def kill_boot(boot: str) -> None:
     """Kill what carries this mark until nothing is left: it may be forking meanwhile."""
-    while any([kill(each) for each in marked() if each.boot == boot]):
+    while [each for each in marked() if each.boot == boot and kill(each)]:
         continue
 
 
