@@ -9,6 +9,7 @@ __all__ = ["main"]
 main = Commands(
     "a2a-serve",
     {
+        "init": Command("init:init", "Write a folder's settings from a template."),
         "start": Command("start:start", "Serve the coding agent of a project folder over A2A."),
         "status": Command("server:status", "Show whether a folder's server runs, and where it is reached."),
         "stop": Command("server:stop", "Stop a folder's server."),

@@ -11,22 +11,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import MessageToDict
 
 from a2a_serve.cli.commands import CLIENT_EPILOG, INTERRUPTED
 from a2a_serve.cli.control import ControlClient
-from a2a_serve.cli.conversation import Conversation, questions
 from a2a_serve.cli.credential import token_for
 from a2a_serve.cli.directory import as_option, directory_option
 from a2a_serve.cli.output import coloured_action, output_option, show_json, show_pairs, visible
 from a2a_serve.cli.terminal import Asker
-from a2a_serve.cli.views import STATES, JsonView, TextView
+from a2a_serve.cli.views import JsonView, TextView
 from a2a_serve.config.directory import AgentDir
 from a2a_serve.config.saved import origin_of
 from a2a_serve.core.errors import ServeError, TimedOut
 from a2a_serve.core.errors import UsageError as BadUsage
 from a2a_serve.outbound.client import connect
+from a2a_serve.outbound.conversation import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,7 @@ def _conduct(request: Request) -> int:
     except ServeError:
         if isinstance(view, TextView):
             view.end_line()
-        if known and known[0].task.id and not known[0].has_ended:
+        if known and known[0].task_id and not known[0].has_ended:
             _come_back(request, known, view)
         raise
     _conclude(request, known[0], view, interactive)
@@ -110,14 +108,14 @@ async def _converse(
             if not request.text.strip():
                 await conversation.resume(request.task_id)
                 return
-            message = conversation.message([pb.Part(text=request.text)], request.context_id, request.task_id)
-            await (conversation.start(message) if request.at_once else conversation.send(message))
+            act = conversation.start if request.at_once else conversation.send
+            await act(request.text, request.context_id, request.task_id)
     except TimeoutError:
         raise TimedOut(f"The task did not end within {request.timeout:g} seconds.") from None
 
 
 def _come_back(request: Request, known: list[Conversation], view: TextView | JsonView) -> None:
-    task_id = (known[0].task.id if known else "") or request.task_id
+    task_id = (known[0].task_id if known else "") or request.task_id
     if task_id:
         view.note(f"The task goes on. To come back: a2a-serve send{request.where} --task-id {task_id}")
     else:
@@ -125,20 +123,18 @@ def _come_back(request: Request, known: list[Conversation], view: TextView | Jso
 
 
 def _conclude(request: Request, conversation: Conversation, view: TextView | JsonView, interactive: bool) -> None:
-    task = conversation.task
     if isinstance(view, JsonView):
         if not request.stream:
-            show_json(MessageToDict(view.reply or view.task))
+            show_json(view.document)
         return
     view.end_line()
-    if conversation.is_waiting:
-        _show_waiting(request, task, interactive)
-    if task.id:
-        _show_ids(request, task)
+    _show_waiting(request, conversation, interactive)
+    if conversation.task_id:
+        _show_ids(request, conversation)
 
 
-def _show_waiting(request: Request, task: pb.Task, interactive: bool) -> None:
-    for question in questions(task.status):
+def _show_waiting(request: Request, conversation: Conversation, interactive: bool) -> None:
+    for question in conversation.questions:
         if not interactive:
             click.echo(coloured_action(question.text))
         if question.id:
@@ -146,11 +142,12 @@ def _show_waiting(request: Request, task: pb.Task, interactive: bool) -> None:
         if question.id and "--url" not in request.where:
             click.echo(visible(f"Answer: a2a-serve answer {question.id} allow|deny{request.where}"))
         else:
-            click.echo(visible(f"Answer: a2a-serve send{request.where} --task-id {task.id} WORDS"))
+            click.echo(visible(f"Answer: a2a-serve send{request.where} --task-id {conversation.task_id} WORDS"))
 
 
-def _show_ids(request: Request, task: pb.Task) -> None:
-    state = STATES.get(task.status.state, "unknown")
-    click.echo(visible(f"Task: {task.id}\nContext: {task.context_id}\nState: {state}"), err=True)
+def _show_ids(request: Request, conversation: Conversation) -> None:
+    ids = f"Task: {conversation.task_id}\nContext: {conversation.context_id}\nState: {conversation.state}"
+    click.echo(visible(ids), err=True)
     if request.at_once:
-        click.echo(visible(f"To see it through: a2a-serve send{request.where} --task-id {task.id}"), err=True)
+        command = f"a2a-serve send{request.where} --task-id {conversation.task_id}"
+        click.echo(visible(f"To see it through: {command}"), err=True)

@@ -9,10 +9,10 @@ import termios
 
 import click
 
-from a2a_serve.cli.conversation import Question, Reply
 from a2a_serve.cli.output import coloured_action, visible
 from a2a_serve.cli.views import TextView
 from a2a_serve.core.approvals import ALLOW, DENY, read_words
+from a2a_serve.outbound.conversation import Question, Reply
 
 
 class Asker:

@@ -1,20 +1,18 @@
-"""What `send` shows of a task: text for people as it comes, or A2A's own JSON."""
+"""What `send` shows of a task: text for people as it comes, or A2A's own JSON. Events are A2A's JSON too."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
-from a2a.types import a2a_pb2 as pb
-from google.protobuf.json_format import MessageToDict
 
-from a2a_serve.cli.output import visible
+from a2a_serve.cli.output import field, visible
 
-STATES = {number: name.removeprefix("TASK_STATE_").lower().replace("_", "-") for name, number in pb.TaskState.items()}
-_UNHAPPY = frozenset(
-    {pb.TaskState.TASK_STATE_FAILED, pb.TaskState.TASK_STATE_REJECTED, pb.TaskState.TASK_STATE_CANCELED}
-)
+Json = dict[str, Any]
+
+UNHAPPY = ("TASK_STATE_FAILED", "TASK_STATE_REJECTED", "TASK_STATE_CANCELED")
 
 
 class TextView:
@@ -26,18 +24,19 @@ class TextView:
         self._told = ""
         self._in_line = False
 
-    def event(self, event: pb.StreamResponse) -> None:
-        match event.WhichOneof("payload"):
-            case "message":
-                self._text("".join(part.text for part in event.message.parts))
-            case "task":
-                for artifact in event.task.artifacts:
+    def event(self, event: Json) -> None:
+        match event:
+            case {"message": message}:
+                self._text("".join(_part_text(part) for part in message.get("parts", ())))
+            case {"task": task}:
+                for artifact in task.get("artifacts", ()):
                     self._artifact(artifact, append=False)
-                self._status(event.task.status, pb.Task())
-            case "status_update":
-                self._status(event.status_update.status, event.status_update)
-            case "artifact_update":
-                self._artifact(event.artifact_update.artifact, append=event.artifact_update.append)
+                self._status(task.get("status", {}), "")
+            case {"statusUpdate": update}:
+                title = field(update, "metadata", "toolCall", "title")
+                self._status(update.get("status", {}), str(title or ""))
+            case {"artifactUpdate": update}:
+                self._artifact(update.get("artifact", {}), append=bool(update.get("append")))
 
     def note(self, text: str) -> None:
         self.end_line()
@@ -59,23 +58,25 @@ class TextView:
             click.echo(visible(text), nl=False)
             self._in_line = not text.endswith("\n")
 
-    def _artifact(self, artifact: pb.Artifact, *, append: bool) -> None:
-        before = self._shown.get(artifact.artifact_id, "")
-        text = "".join(_part_text(part) for part in artifact.parts)
+    def _artifact(self, artifact: Json, *, append: bool) -> None:
+        name = str(artifact.get("artifactId", ""))
+        before = self._shown.get(name, "")
+        text = "".join(_part_text(part) for part in artifact.get("parts", ()))
         whole = before + text if append else text
-        self._shown[artifact.artifact_id] = whole
+        self._shown[name] = whole
         new = whole.removeprefix(before)
-        if new and _is_answer(artifact):
+        if new and _is_answer(name):
             self._text(new)
         elif new:
-            self.aside(_aside_of(artifact, new))
+            self.aside(_aside_of(name, artifact, new))
 
-    def _status(self, status: pb.TaskStatus, update: Any) -> None:
-        if status.state in _UNHAPPY:
-            words = _words(status) or "no reason given"
-            self.note(f"{STATES[status.state].capitalize()}: {words}")
-        elif status.state == pb.TaskState.TASK_STATE_WORKING:
-            title = _tool_title(update) or _words(status)
+    def _status(self, status: Json, title: str) -> None:
+        state = status.get("state")
+        if state in UNHAPPY:
+            word = str(state).removeprefix("TASK_STATE_").capitalize()
+            self.note(f"{word}: {_words(status) or 'no reason given'}")
+        elif state == "TASK_STATE_WORKING":
+            title = title or _words(status)
             if title and title != self._told:
                 self.aside(f"· {title}")
             self._told = title
@@ -86,65 +87,52 @@ class JsonView:
 
     def __init__(self, stream: bool) -> None:
         self._stream = stream
-        self.task = pb.Task()
-        self.reply: pb.Message | None = None
+        self.document: Json = {}
+        """The last whole task, or the message that came instead."""
 
-    def event(self, event: pb.StreamResponse) -> None:
+    def event(self, event: Json) -> None:
         if self._stream:
-            click.echo(json.dumps(MessageToDict(event)))
-        elif event.HasField("task"):
-            self.task = event.task
-        elif event.HasField("message"):
-            self.reply = event.message
+            click.echo(json.dumps(event))
+        self.document = event.get("task") or event.get("message") or self.document
 
     def note(self, text: str) -> None:
         click.echo(visible(text), err=True)
 
 
-def _is_answer(artifact: pb.Artifact) -> bool:
-    name = artifact.artifact_id
+def _is_answer(name: str) -> bool:
     return not (name in ("thinking", "plan") or name.startswith("diff:"))
 
 
-def _aside_of(artifact: pb.Artifact, text: str) -> str:
-    if artifact.artifact_id.startswith("diff:"):
-        return f"· Changed {artifact.artifact_id.removeprefix('diff:')}"
-    if artifact.artifact_id == "plan":
-        entries = _plan(artifact)
-        return "Plan:\n" + "\n".join(f"  {number}. {entry}" for number, entry in enumerate(entries, 1))
+def _aside_of(name: str, artifact: Json, text: str) -> str:
+    if name.startswith("diff:"):
+        return f"· Changed {name.removeprefix('diff:')}"
+    if name == "plan":
+        return "Plan:\n" + "\n".join(f"  {number}. {entry}" for number, entry in enumerate(_plan(artifact), 1))
     return text.strip()
 
 
-def _plan(artifact: pb.Artifact) -> list[str]:
-    made = []
-    for part in artifact.parts:
-        data = MessageToDict(part.data) if part.HasField("data") else {}
-        entries = data.get("entries") if isinstance(data, dict) else None
-        for each in entries if isinstance(entries, list) else []:
-            if isinstance(each, dict):
-                mark = "x" if each.get("status") == "completed" else " "
-                made.append(f"[{mark}] {each.get('content', '')}")
-    return made
+def _plan(artifact: Json) -> Iterator[str]:
+    for part in artifact.get("parts", ()):
+        entries = field(part, "data", "entries")
+        for each in entries if isinstance(entries, list) else ():
+            mark = "x" if field(each, "status") == "completed" else " "
+            yield f"[{mark}] {field(each, 'content') or ''}"
 
 
-def _part_text(part: pb.Part) -> str:
-    match part.WhichOneof("content"):
-        case "text":
-            return part.text
-        case "data":
-            return json.dumps(MessageToDict(part.data)) + "\n"
-        case "raw":
-            return f"[{part.filename or 'file'}: {part.media_type or 'unknown type'}, {len(part.raw)} bytes]\n"
-        case "url":
-            return f"[{part.filename or 'file'}: {part.url}]\n"
+def _part_text(part: Json) -> str:
+    name = part.get("filename") or "file"
+    match part:
+        case {"text": text}:
+            return str(text)
+        case {"data": data}:
+            return json.dumps(data) + "\n"
+        case {"raw": raw}:
+            return f"[{name}: {part.get('mediaType') or 'unknown type'}, {len(raw) * 3 // 4} bytes]\n"
+        case {"url": url}:
+            return f"[{name}: {url}]\n"
     return ""
 
 
-def _words(status: pb.TaskStatus) -> str:
-    return " ".join(part.text for part in status.message.parts if part.text).strip()
-
-
-def _tool_title(update: Any) -> str:
-    data = MessageToDict(update.metadata)
-    call = data.get("toolCall")
-    return str(call.get("title", "")) if isinstance(call, dict) else ""
+def _words(status: Json) -> str:
+    parts = field(status, "message", "parts")
+    return " ".join(str(part["text"]) for part in parts or () if part.get("text")).strip()

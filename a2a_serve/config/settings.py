@@ -250,6 +250,9 @@ class Turns(Section):
 
 
 class Questions(Section):
+    preset: Literal["ask", "plan"] = Field(
+        "ask", description="ask: each change is a question. plan: each change is denied at once, nobody is asked."
+    )
     expire: float = Field(3600, ge=1, le=30 * 86400, description="Seconds a question waits for its answer.")
 
 

@@ -20,6 +20,7 @@ from a2a.client.client_factory import ClientFactory
 from a2a.client.errors import AgentCardResolutionError
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError, TaskNotFoundError, UnsupportedOperationError
+from google.protobuf.json_format import ParseError
 
 CARD_PATH = "/.well-known/agent-card.json"
 BINDINGS = ["JSONRPC", "HTTP+JSON"]
@@ -166,7 +167,14 @@ def _translated(begun: Callable[[], bool] = lambda: False) -> Iterator[None]:
         raise _plain(error, begun()) from error
     except httpx.RequestError as error:
         raise _no_connection(error, begun()) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:  # what the SDK lets through of bad answers
+    except (
+        ParseError,
+        RecursionError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ) as error:  # let through by the SDK
         raise RemoteError("The agent's answer is not A2A.") from error
 
 

@@ -201,3 +201,12 @@ def test_the_agent_is_chosen_by_setting_then_key(
 ) -> None:
     key_envs = {"claude": "ANTHROPIC_API_KEY", "codex": "OPENAI_API_KEY", "demo": "", "gemini": "GEMINI_API_KEY"}
     assert choose_agent(loaded(directory, text).settings, environment, key_envs) == expected
+
+
+def test_every_public_name_can_be_imported() -> None:
+    from a2a_serve import config
+
+    assert sorted(name for names in config._PLACES.values() for name in names) == sorted(config.__all__)
+    assert all(getattr(config, name) is not None for name in config.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = config.nothing

@@ -1,4 +1,4 @@
-"""Sees one task through: its events, questions, lost connections. Knows no terminal: `view` and `ask` are handed in."""
+"""Sees one task through: its events, questions, lost connections. Shows and asks nothing itself: that is handed in."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Reply:
 
 
 class View(Protocol):
-    def event(self, event: pb.StreamResponse) -> None:
-        """Show what is new in an event; a whole task may repeat what was shown."""
+    def event(self, event: dict[str, Any]) -> None:
+        """Show what is new in an event, a StreamResponse in A2A's JSON; a whole task may repeat what was shown."""
 
     def note(self, text: str) -> None:
         """Say something of our own."""
@@ -52,7 +52,10 @@ Ask = Callable[[Question], Awaitable[Reply | None]]
 
 
 class Conversation:
-    """`task` holds what is known of the task; it is there once the agent has said which it is."""
+    """One task, from a message or an id on. `stream`: show the answer as it comes.
+
+    What happens goes to `view`; questions to `ask`, or to nobody where that is None.
+    """
 
     def __init__(
         self,
@@ -65,34 +68,50 @@ class Conversation:
     ) -> None:
         self._agent, self._view, self._ask = agent, view, ask
         self._stream, self._sleep = stream, sleep
-        self.task = pb.Task()
+        self._task = pb.Task()
         self._failures = 0
 
     @property
+    def task_id(self) -> str:
+        """Empty until the agent has said which task it is, and when it answers with a message instead."""
+        return self._task.id
+
+    @property
+    def context_id(self) -> str:
+        return self._task.context_id
+
+    @property
+    def state(self) -> str:
+        """`working`, `input-required`, `completed` ..."""
+        name = pb.TaskState.Name(self._task.status.state)
+        return name.removeprefix("TASK_STATE_").lower().replace("_", "-")
+
+    @property
     def has_ended(self) -> bool:
-        return self.task.status.state in TERMINAL
+        return self._task.status.state in TERMINAL
 
     @property
     def is_waiting(self) -> bool:
-        return self.task.status.state in WAITING
+        return self._task.status.state in WAITING
 
-    def message(self, parts: list[pb.Part], context_id: str = "", task_id: str = "") -> pb.Message:
-        return pb.Message(
-            message_id=uuid4().hex, role=pb.Role.ROLE_USER, parts=parts, context_id=context_id, task_id=task_id
-        )
+    @property
+    def questions(self) -> list[Question]:
+        """What the task waits for."""
+        return questions(self._task.status) if self.is_waiting else []
 
-    async def send(self, message: pb.Message) -> None:
-        """Send it, and stay until the task has ended, or waits for somebody who is not here."""
+    async def send(self, text: str, context_id: str = "", task_id: str = "") -> None:
+        """Send a message, and stay until the task has ended, or waits for somebody who is not here."""
+        message = _message(pb.Part(text=text), context_id, task_id)
         await self._see_through(self._agent.send(message, stream=self._stream))
+
+    async def start(self, text: str, context_id: str = "", task_id: str = "") -> None:
+        """Send a message and stay only until the agent has taken it."""
+        await self._read(self._agent.send(_message(pb.Part(text=text), context_id, task_id), at_once=True))
 
     async def resume(self, task_id: str) -> None:
         """Come back to a task."""
-        self.task.id = task_id
+        self._task.id = task_id
         await self._see_through(self._agent.follow(task_id))
-
-    async def start(self, message: pb.Message) -> None:
-        """Send it and stay only until the agent has taken it."""
-        await self._read(self._agent.send(message, at_once=True))
 
     async def _see_through(self, events: Events) -> None:
         following: Events | None = events
@@ -118,27 +137,24 @@ class Conversation:
         self._failures = 0
         match event.WhichOneof("payload"):
             case "task":
-                self.task = event.task
+                self._task = event.task
             case "status_update":
-                self.task.id, self.task.context_id = event.status_update.task_id, event.status_update.context_id
-                self.task.status.CopyFrom(event.status_update.status)
+                self._task.id, self._task.context_id = event.status_update.task_id, event.status_update.context_id
+                self._task.status.CopyFrom(event.status_update.status)
             case "artifact_update":
-                self.task.id, self.task.context_id = event.artifact_update.task_id, event.artifact_update.context_id
-        self._view.event(event)
+                self._task.id, self._task.context_id = event.artifact_update.task_id, event.artifact_update.context_id
+        self._view.event(MessageToDict(event))
 
     async def _next(self) -> Events | None:
         if self.has_ended:
             return None
         if not self.is_waiting:
             return await self._again(StreamLost("The agent's answer broke off.", "Its task may go on."))
-        open_now = questions(self.task.status)
-        if self._ask is None or not open_now:
-            return None
-        return await self._settle(open_now[0])
+        return await self._settle(self.questions[0]) if self._ask else None
 
     async def _again(self, lost: StreamLost) -> Events:
         """Follow the task anew, after a while that grows. Raises `lost` when that has failed too often."""
-        if not self.task.id or self._failures >= len(RETRY_SECONDS):
+        if not self._task.id or self._failures >= len(RETRY_SECONDS):
             raise lost
         await self._sleep(RETRY_SECONDS[self._failures])
         self._failures += 1
@@ -146,7 +162,7 @@ class Conversation:
 
     async def _follow(self) -> Events:
         try:
-            async with aclosing(self._agent.follow(self.task.id)) as events:
+            async with aclosing(self._agent.follow(self._task.id)) as events:
                 async for event in events:
                     yield event
         except Unreachable as gone:  # it was there a moment ago
@@ -170,7 +186,7 @@ class Conversation:
     async def _reply(self, question: Question, reply: Reply | None) -> Events | None:
         if reply is None:
             return None
-        message = self.message([_answer_part(question, reply)], self.task.context_id, self.task.id)
+        message = _message(_answer_part(question, reply), self._task.context_id, self._task.id)
         return self._after_reply(self._agent.send(message, stream=self._stream))
 
     async def _after_reply(self, events: Events) -> Events:
@@ -195,7 +211,7 @@ class Conversation:
         failures = 0
         while failures <= len(RETRY_SECONDS):
             try:
-                async with aclosing(self._agent.follow(self.task.id)) as events:
+                async with aclosing(self._agent.follow(self._task.id)) as events:
                     async for event in events:
                         failures = 0
                         if _is_settled(event, question):
@@ -205,6 +221,12 @@ class Conversation:
             await self._sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
             failures += 1
         await asyncio.get_running_loop().create_future()
+
+
+def _message(part: pb.Part, context_id: str, task_id: str) -> pb.Message:
+    return pb.Message(
+        message_id=uuid4().hex, role=pb.Role.ROLE_USER, parts=[part], context_id=context_id, task_id=task_id
+    )
 
 
 def _is_settled(event: pb.StreamResponse, question: Question) -> bool:
