@@ -225,7 +225,13 @@ class Server:
 
     def _new_turn(self) -> Turn:
         kind = self.kind
-        return Turn(self.settings.turns.timeout, frozenset(kind.unasked), kind.hears_reason, kind.progress_grace)
+        return Turn(
+            timeout=self.settings.turns.timeout,
+            unasked=frozenset(kind.unasked),
+            hears_reason=kind.hears_reason,
+            progress_grace=kind.progress_grace,
+            denies_changes=self.settings.questions.preset == "plan",
+        )
 
     async def _conversation(self, opener: str, context_id: str) -> Conversation:
         return self.memory.keep(await self.conversations.open(opener, context_id), time.time())

@@ -16,11 +16,11 @@ from a2a_serve.sandbox.workspace import refuse_workspace
 
 TEMPLATES: dict[str, dict[str, Any]] = {
     "engineer": {
-        "card.description": "An engineer who works on this project: changes files and runs commands, and asks before each.",
+        "card.description": "An engineer who works on this project: changes files, runs commands, asks before each.",
         "questions.preset": "ask",
     },
     "reviewer": {
-        "card.description": "A reviewer of this project: reads and comments. Never changes a file, never runs a command.",
+        "card.description": "A reviewer of this project: reads and comments, never changes a file or runs a command.",
         "card.skills": [
             {
                 "id": "review",

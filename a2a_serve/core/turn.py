@@ -52,6 +52,7 @@ ALLOWED: dict[State, set[type[Any]]] = {
     State.DONE: set(),
 }
 
+NO_CHANGES = "Changes are not allowed here; say what you would change instead."
 STOPPED_BY_DENIAL = "The agent stopped after the denial."
 
 
@@ -78,12 +79,14 @@ class Turn:
     `unasked`: titles of tool calls that need no permission. `hears_reason`: the agent hears a denial's words with the
     outcome; otherwise they become a further prompt of the same task. `progress_grace`: seconds for which a changing
     call may say it is in progress before its request comes (opencode says so first); 0 for an agent that never does.
+    `denies_changes`: the answer to every request for a change is no, and nobody is asked.
     """
 
     timeout: float = 0
     unasked: frozenset[str] = frozenset()
     hears_reason: bool = False
     progress_grace: float = 0
+    denies_changes: bool = False
     state: State = State.QUEUED
     calls: dict[str, ToolCall] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
@@ -167,6 +170,8 @@ class Turn:
         call = self._merge(event.call_id, event.changes)
         effects = self._ask_again(call)
         self._requests[event.request_id] = _Request(event.call_id, event.options)
+        if self.denies_changes and call.changes_something:
+            return [*effects, *self._deny(event.request_id, NO_CHANGES)]
         if call.raw_input or call.diffs:
             return [*effects, *self._ask(event.request_id)]
         return [*effects, e.SettleSoon(event.request_id)]
@@ -215,14 +220,17 @@ class Turn:
 
     def _on_expired(self, event: e.QuestionExpired, now: float) -> list[e.Effect]:
         request = self._requests.get(event.request_id)
-        if request is None:
+        if request is None or request.asked is None:
             return []
+        closed = e.CloseQuestion(event.request_id, QuestionState.EXPIRED)
+        return [closed, *self._deny(event.request_id, "Nobody answered in time.")]
+
+    def _deny(self, request_id: str, words: str) -> list[e.Effect]:
+        """By the host's own rule, not by a person."""
+        request = self._requests[request_id]
         self._denied.add(request.call_id)
         deny = approvals.choose(approvals.DENY, approvals.offer(self.calls[request.call_id], request.options))
-        return [
-            e.CloseQuestion(event.request_id, QuestionState.EXPIRED),
-            *self._resolve(event.request_id, deny, "Nobody answered in time."),
-        ]
+        return self._resolve(request_id, deny, words)
 
     def _resolve(self, request_id: str, choice: Option, words: str = "") -> list[e.Effect]:
         request = self._requests.pop(request_id)

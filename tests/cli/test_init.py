@@ -26,12 +26,13 @@ def test_a_template_is_ready_to_be_served(run: Run, tmp_path: Path, template: st
 
 @pytest.mark.req("H1")
 def test_settings_that_are_there_stay(run: Run, tmp_path: Path) -> None:
-    (tmp_path / ".a2a").mkdir()
-    (tmp_path / ".a2a" / "config.yaml").write_text("log: {level: debug}\n")
-    ran = run("init", tmp_path, "--template", "reviewer")
+    config = tmp_path / "project" / ".a2a" / "config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text("log: {level: debug}\n")
+    ran = run("init", tmp_path / "project", "--template", "reviewer")
     assert ran.code == 64
     assert "is there already" in ran.err
-    assert (tmp_path / ".a2a" / "config.yaml").read_text() == "log: {level: debug}\n"
+    assert config.read_text() == "log: {level: debug}\n"
 
 
 @pytest.mark.parametrize(

@@ -277,3 +277,13 @@ def test_a_denial_never_sounds_like_an_allow(options: tuple[Option, ...], end: e
     play(turn, e.PermissionRequest("r", "c", RUN_LS, options))
     (reply,) = of_kind(e.Reply, play(turn, end))
     assert reply.option_id is None
+
+
+@pytest.mark.req("H1")
+def test_where_changes_are_denied_nobody_is_asked() -> None:
+    turn = running(denies_changes=True)
+    effects = play(turn, asks())
+    assert [type(each) for each in effects] == [e.Reply]
+    assert state_of(turn) is State.RUNNING
+    reading = e.PermissionRequest("r2", "d", {"kind": "read", "paths": (".env",), "raw_input": {"p": 1}}, (NO,))
+    assert [type(each) for each in play(turn, reading)] == [e.Ask]

@@ -375,3 +375,14 @@ async def test_the_control_socket_has_the_guard_too(server: Serving, body: bytes
     answer = await server.control.post("/stop", content=body, headers={"Content-Type": kind})
     assert answer.status_code == status
     assert (await server.control.get("/status")).json()["state"] == "running"
+
+
+@pytest.mark.req("H1")
+async def test_a_reviewer_never_modifies_and_never_runs(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("title\n")
+    async with serving(tmp_path, questions__preset="plan") as server:
+        task = await server.owner.send("read README.md\nwrite README.md x\nrun touch made\nsay end")
+    assert state_of(task) == "completed"
+    assert "title" in text_of(task)
+    assert (tmp_path / "README.md").read_text() == "title\n"
+    assert not (tmp_path / "made").exists()
