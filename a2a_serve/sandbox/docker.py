@@ -55,11 +55,25 @@ def engine_url(environment: Mapping[str, str]) -> str:
 def connect(timeout: int = CALL_SECONDS) -> docker.APIClient:
     """A client of the engine, once it answers. `timeout` in seconds, of each call. Raises SandboxUnavailable."""
     url = engine_url(os.environ)
+    probe(url)
     settings: dict[str, Any] = {**kwargs_from_env(), "base_url": url}
     try:
         return docker.APIClient(**settings, version="auto", timeout=timeout)
     except (*FAILURES, ValueError) as error:
         raise unreachable(url, error) from error
+
+
+def probe(url: str) -> None:
+    """Whether somebody listens there, where that is quick to tell: docker-py leaves a socket open if nobody does.
+
+    Raises SandboxUnavailable.
+    """
+    if url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as sock:
+            try:
+                sock.connect(url.removeprefix("unix://"))
+            except OSError as error:
+                raise unreachable(url, error) from error
 
 
 def unreachable(url: str, error: BaseException) -> SandboxUnavailable:
@@ -177,10 +191,12 @@ class DockerSandbox:
     def _do(self, work: Callable[[docker.APIClient], T], image: str) -> T:
         if self._api is None:
             self._api = self._connect()
+        url = engine_url(os.environ)
+        probe(url)
         try:
             return work(self._api)
         except FAILURES as error:
-            raise explain(error, engine_url(os.environ), image) from error
+            raise explain(error, url, image) from error
 
 
 class _Handle:
