@@ -153,9 +153,11 @@ def test_file_terminal_and_levels(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("untouched")
-def test_the_file_is_rotated(tmp_path: Path) -> None:
+def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (log.MAX_BYTES, log.FILES) == (10 << 20, 5)
+    monkeypatch.setattr(log, "MAX_BYTES", 10_000)
     log.start("info", tmp_path / "server.log", None, log.Redactor())
-    message = "x" * (1 << 20)
+    message = "x" * 1000
     for _ in range(60):
         logging.getLogger("a2a_serve.x").info(message)
     files = sorted(path.name for path in tmp_path.iterdir())

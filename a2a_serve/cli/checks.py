@@ -67,7 +67,7 @@ def check_permissions(facts: Facts) -> Iterator[Check]:
         return
     if state.exists() and stat.S_IMODE(state.stat().st_mode) & 0o077:
         yield Check("permissions", "warn", f"{state} is open to others.", f"chmod 700 {state}")
-    elif root.stat().st_uid == 0:
+    elif root.stat().st_uid == 0 and facts.settings.sandbox.kind == "docker":
         text = f"{root} belongs to root, so the agent runs as root in its container, without any of root's powers."
         yield Check("permissions", "warn", text, "Better: a folder that belongs to a plain user.")
     else:

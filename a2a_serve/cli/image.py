@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -45,8 +46,7 @@ def list_(output: str) -> None:
     if output == "json":
         show_json(rows)
     elif rows:
-        shown = [{**row, "size": f"{row['size'] / 1e6:.0f} MB"} for row in rows]
-        show_table([key.upper() for key in rows[0]], [list(row.values()) for row in shown])
+        show_table(("KIND", "IMAGE", "SIZE", "A2A CLI", "MADE FROM"), [_row(row) for row in rows])
     else:
         click.echo("No images yet; the first start builds what it needs.", err=True)
 
@@ -62,3 +62,8 @@ def prune(output: str) -> None:
         show_json(removed)
     else:
         click.echo(visible("\n".join(f"Removed: {tag}" for tag in removed) or "There was nothing to remove."))
+
+
+def _row(image: dict[str, Any]) -> tuple[str, ...]:
+    made = "this version" if image["current"] else f"another version ({image['version']})"
+    return image["kind"], image["tag"], f"{image['size'] / 1e6:.0f} MB", image["cli"], made

@@ -73,7 +73,9 @@ def _serve(directory: AgentDir, flags: Mapping[str, tuple[str, Any]], output: st
         def announce(status: dict[str, Any]) -> None:
             progress.done()
             if not background:
-                show_start(status, directory, output, "Ctrl-C stops the server.")
+                # said a moment later: by then a signal ends the server in order
+                said = (status, directory, output, "Ctrl-C stops the server.")
+                asyncio.get_running_loop().call_soon(show_start, *said)
 
         _run(app.run(directory, loaded, announce, progress))
 

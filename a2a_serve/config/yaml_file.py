@@ -63,7 +63,7 @@ def read(path: Path, environment: Mapping[str, str]) -> YamlFile:
 def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return ""
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
