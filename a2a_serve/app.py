@@ -31,6 +31,7 @@ from a2a_serve.auth.gate import Gate
 from a2a_serve.auth.peer import PeerMethod, user_name
 from a2a_serve.auth.tokens import TokenMethod
 from a2a_serve.config import AgentDir, Loaded, Lock, Settings, register_server
+from a2a_serve.core.calls import Calls
 from a2a_serve.core.model import Conversation, Role
 from a2a_serve.core.policy import Memory
 from a2a_serve.core.turn import Turn
@@ -227,7 +228,7 @@ class Server:
         kind = self.kind
         return Turn(
             timeout=self.settings.turns.timeout,
-            unasked=frozenset(kind.unasked),
+            calls=Calls(frozenset(kind.unasked)),
             hears_reason=kind.hears_reason,
             progress_grace=kind.progress_grace,
             denies_changes=self.settings.questions.preset == "plan",

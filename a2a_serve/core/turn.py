@@ -12,6 +12,7 @@ from typing import Any
 
 from a2a_serve.core import approvals
 from a2a_serve.core import events as e
+from a2a_serve.core.calls import Calls
 from a2a_serve.core.model import Option, QuestionState, ToolCall, Usage
 
 
@@ -58,9 +59,9 @@ STOPPED_BY_DENIAL = "The agent stopped after the denial."
 
 @dataclass(slots=True)
 class _Request:
-    """A permission request: its call, what the agent offered, and the call as it was when a person was asked."""
+    """A permission request: its call as it is known by now, what the agent offered, the call as a person was asked."""
 
-    call_id: str
+    call: ToolCall
     options: tuple[Option, ...]
     asked: ToolCall | None = None
 
@@ -76,24 +77,20 @@ class _Ending:
 class Turn:
     """`timeout` in seconds, 0 for none: armed once, spans rounds, stands still while a question is open (T6).
 
-    `unasked`: titles of tool calls that need no permission. `hears_reason`: the agent hears a denial's words with the
-    outcome; otherwise they become a further prompt of the same task. `progress_grace`: seconds for which a changing
-    call may say it is in progress before its request comes (opencode says so first); 0 for an agent that never does.
-    `denies_changes`: the answer to every request for a change is no, and nobody is asked.
+    `hears_reason`: the agent hears a denial's words with the outcome; otherwise they become a further prompt of the
+    same task. `progress_grace`: seconds for which a changing call may say it is in progress before its request comes
+    (opencode says so first); 0 for an agent that never does. `denies_changes`: the answer to every request for a
+    change is no, and nobody is asked.
     """
 
     timeout: float = 0
-    unasked: frozenset[str] = frozenset()
     hears_reason: bool = False
     progress_grace: float = 0
     denies_changes: bool = False
     state: State = State.QUEUED
-    calls: dict[str, ToolCall] = field(default_factory=dict)
+    calls: Calls = field(default_factory=Calls)
     usage: Usage = field(default_factory=Usage)
     _requests: dict[str, _Request] = field(default_factory=dict)
-    _allowed: dict[str, ToolCall] = field(default_factory=dict)
-    _denied: set[str] = field(default_factory=set)
-    _plain: set[str] = field(default_factory=set)
     _words: list[str] = field(default_factory=list)
     _answered: bool = False
     _rounds: int = 0
@@ -152,11 +149,12 @@ class Turn:
 
     def _on_tool_update(self, event: e.ToolUpdate, now: float) -> list[e.Effect]:
         before = self.calls.get(event.call_id)
-        call = self._merge(event.call_id, event.changes)
-        if self._is_unapproved(call):
+        call = self.calls.merge(event.call_id, event.changes)
+        is_ahead = self._is_ahead(call)
+        if self._is_unapproved(call) or (is_ahead and not self.progress_grace):
             return self._stop_unapproved(call)
         effects: list[e.Effect] = self._ask_again(call)
-        if self._is_ahead(call):
+        if is_ahead:
             effects.append(e.CheckSoon(call.id))
         if before is None or before.status != call.status:
             effects.append(e.Working(approvals.describe(call), call))
@@ -167,9 +165,9 @@ class Turn:
     def _on_permission(self, event: e.PermissionRequest, now: float) -> list[e.Effect]:
         if self.state is State.ENDING:
             return [e.Reply(event.request_id, None)]
-        call = self._merge(event.call_id, event.changes)
+        call = self.calls.merge(event.call_id, event.changes)
         effects = self._ask_again(call)
-        self._requests[event.request_id] = _Request(event.call_id, event.options)
+        self._requests[event.request_id] = _Request(call, event.options)
         if self.denies_changes and call.changes_something:
             return [*effects, *self._deny(event.request_id, NO_CHANGES)]
         if call.raw_input or call.diffs:
@@ -189,16 +187,17 @@ class Turn:
 
     def _ask(self, request_id: str) -> list[e.Effect]:
         request = self._requests[request_id]
-        call = request.asked = self.calls[request.call_id]
+        request.asked = request.call
         self.state = State.WAITING
-        return [e.Ask(request_id, approvals.render(call), approvals.offer(call, request.options))]
+        return [e.Ask(request_id, approvals.render(request.call), approvals.offer(request.call, request.options))]
 
     def _ask_again(self, call: ToolCall) -> list[e.Effect]:
         """Input that arrives late makes the question; input that changes under a question replaces it."""
         effects: list[e.Effect] = []
         for request_id, request in self._requests.items():
-            if request.call_id != call.id:
+            if request.call.id != call.id:
                 continue
+            request.call = call
             if request.asked is None:
                 effects += self._ask(request_id) if call.raw_input or call.diffs else []
             elif not approvals.same_action(request.asked, call):
@@ -211,9 +210,9 @@ class Turn:
             raise TurnError("answer to no open request")
         option = approvals.choose(event.option_id, approvals.offer(request.asked, request.options))
         if option.kind == "allow_once":
-            self._allowed[request.call_id] = request.asked
+            self.calls.allow(request.asked)
         else:
-            self._denied.add(request.call_id)
+            self.calls.deny(request.call.id)
             if event.words and not self.hears_reason:
                 self._words.append(event.words)
         return self._resolve(event.request_id, option, event.words)
@@ -228,8 +227,8 @@ class Turn:
     def _deny(self, request_id: str, words: str) -> list[e.Effect]:
         """By the host's own rule, not by a person."""
         request = self._requests[request_id]
-        self._denied.add(request.call_id)
-        deny = approvals.choose(approvals.DENY, approvals.offer(self.calls[request.call_id], request.options))
+        self.calls.deny(request.call.id)
+        deny = approvals.choose(approvals.DENY, approvals.offer(request.call, request.options))
         return self._resolve(request_id, deny, words)
 
     def _resolve(self, request_id: str, choice: Option, words: str = "") -> list[e.Effect]:
@@ -252,42 +251,18 @@ class Turn:
 
     # --- the tripwire (Q8) -----------------------------------------------------------------------------------------
 
-    def _merge(self, call_id: str, changes: dict[str, Any]) -> ToolCall:
-        before = self.calls.get(call_id)
-        call = self.calls[call_id] = replace(before or ToolCall(call_id), **changes)
-        if call.title in self.unasked and (before is None or call.status != "completed"):
-            self._plain.add(call_id)  # at its end an agent may put its result into the title
-        return call
-
     def _is_unapproved(self, call: ToolCall) -> bool:
-        """A changing call that completes without an allow, or makes progress with no request pending."""
-        if call.status == "completed":
-            return self._needs_allow(call) and (self._is_pending(call) or not self._is_allowed(call))
-        return self._is_ahead(call) and not self.progress_grace
+        return self.state is not State.ENDING and self.calls.is_unapproved(call, is_pending=self._is_pending(call))
 
     def _is_ahead(self, call: ToolCall) -> bool:
-        if call.status != "in_progress" or not self._needs_allow(call):
-            return False
-        return not self._is_pending(call) and not self._is_allowed(call)
-
-    def _needs_allow(self, call: ToolCall) -> bool:
-        """`unasked` counts only for a call that shows nothing that could change anything."""
-        if self.state is State.ENDING or not call.changes_something:
-            return False
-        names_nothing = call.kind in ("", "other") and not (call.command or call.diffs or call.paths)
-        return not (names_nothing and call.id in self._plain)
+        return self.state is not State.ENDING and self.calls.is_ahead(call, is_pending=self._is_pending(call))
 
     def _is_pending(self, call: ToolCall) -> bool:
-        return any(request.call_id == call.id for request in self._requests.values())
+        return any(request.call.id == call.id for request in self._requests.values())
 
     def _on_progress_overdue(self, event: e.ProgressOverdue, now: float) -> list[e.Effect]:
         call = self.calls.get(event.call_id)
         return self._stop_unapproved(call) if call and self._is_ahead(call) else []
-
-    def _is_allowed(self, call: ToolCall) -> bool:
-        """What was allowed, and never denied: one call can ask twice, and its command must stay the one shown."""
-        shown = self._allowed.get(call.id)
-        return shown is not None and call.id not in self._denied and shown.command in (None, call.command)
 
     def _stop_unapproved(self, call: ToolCall) -> list[e.Effect]:
         sentence = f"The agent acted without asking: {approvals.describe(call)}"
@@ -315,7 +290,7 @@ class Turn:
         extra = {"stopReason": stop_reason}
         if stop_reason == "refusal":
             return self._finish("rejected", "refusal", "The agent refused.", extra)
-        if self._denied and (not self._answered or stop_reason == "cancelled"):
+        if self.calls.any_denied and (not self._answered or stop_reason == "cancelled"):
             said: list[e.Effect] = [] if self._answered else [e.PublishText(STOPPED_BY_DENIAL, last=True)]
             return [*said, *self._finish("completed", "denied", "", extra)]
         if stop_reason == "cancelled":

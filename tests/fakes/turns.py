@@ -6,6 +6,7 @@ from typing import Any
 
 from a2a_serve.core import approvals
 from a2a_serve.core import events as e
+from a2a_serve.core.calls import Calls
 from a2a_serve.core.model import Diff, Option, ToolCall
 from a2a_serve.core.turn import State, Turn
 
@@ -30,8 +31,8 @@ def ask_of(request_id: str, changes: dict[str, Any], options: tuple[Option, ...]
     return e.Ask(request_id, approvals.render(ToolCall("c", **changes)), options)
 
 
-def running(**settings: Any) -> Turn:
-    turn = Turn(**settings)
+def running(*, unasked: frozenset[str] = frozenset(), **settings: Any) -> Turn:
+    turn = Turn(calls=Calls(unasked), **settings)
     assert turn.receive(e.Started(), 0) == [e.Working()]
     return turn
 
