@@ -168,8 +168,6 @@ class Turn:
         call = self.calls.merge(event.call_id, event.changes)
         effects = self._ask_again(call)
         self._requests[event.request_id] = _Request(call, event.options)
-        if self.denies_changes and call.changes_something:
-            return [*effects, *self._deny(event.request_id, NO_CHANGES)]
         if call.raw_input or call.diffs:
             return [*effects, *self._ask(event.request_id)]
         return [*effects, e.SettleSoon(event.request_id)]
@@ -187,6 +185,8 @@ class Turn:
 
     def _ask(self, request_id: str) -> list[e.Effect]:
         request = self._requests[request_id]
+        if self.denies_changes and request.call.changes_something:
+            return self._deny(request_id, NO_CHANGES)
         request.asked = request.call
         self.state = State.WAITING
         return [e.Ask(request_id, approvals.render(request.call), approvals.offer(request.call, request.options))]
@@ -194,13 +194,14 @@ class Turn:
     def _ask_again(self, call: ToolCall) -> list[e.Effect]:
         """Input that arrives late makes the question; input that changes under a question replaces it."""
         effects: list[e.Effect] = []
-        for request_id, request in self._requests.items():
+        for request_id, request in list(self._requests.items()):
             if request.call.id != call.id:
                 continue
             request.call = call
             if request.asked is None:
                 effects += self._ask(request_id) if call.raw_input or call.diffs else []
             elif not approvals.same_action(request.asked, call):
+                request.asked = None
                 effects += [e.CloseQuestion(request_id, QuestionState.SUPERSEDED), *self._ask(request_id)]
         return effects
 

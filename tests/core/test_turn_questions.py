@@ -287,3 +287,6 @@ def test_where_changes_are_denied_nobody_is_asked() -> None:
     assert state_of(turn) is State.RUNNING
     reading = e.PermissionRequest("r2", "d", {"kind": "read", "paths": (".env",), "raw_input": {"p": 1}}, (NO,))
     assert [type(each) for each in play(turn, reading)] == [e.Ask]
+    changed = play(turn, e.ToolUpdate("d", {"raw_input": {"command": "rm .env"}}))
+    assert [type(each) for each in changed] == [e.CloseQuestion, e.Reply]
+    assert state_of(turn) is State.RUNNING
