@@ -78,8 +78,8 @@ class TextView:
         elif state == "TASK_STATE_WORKING":
             title = title or _words(status)
             if title and title != self._told:
+                self._told = title
                 self.aside(f"· {title}")
-            self._told = title
 
 
 class JsonView:
