@@ -15,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import tarfile
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,7 @@ SUITE = "bookworm"
 REGISTRY_IMAGE = f"debian:{SUITE}-slim"
 KIND, VERSION, DIGEST, CLI, STAGE = (f"a2a-serve.{word}" for word in ("kind", "version", "digest", "a2a-cli", "stage"))
 """Labels. STAGE marks what only building needs."""
+UNTAGGED = "<none>:<none>"
 BUILD_SECONDS = 900
 REGISTRY_SECONDS = 10
 BASE_SETTINGS = [
@@ -174,20 +176,21 @@ def _run_build(
 
 
 def _follow(output: Iterable[dict[str, Any]], name: str, progress: Progress) -> None:
-    """Tell of each step; the engine reports a failed build as an item of its answer, not as an error."""
-    said = [""]
-    for item in output:
-        if "error" in item:
-            for line in said[-15:]:
-                progress(line)
-            raise ImageMissing(
-                f"The image {name} could not be built: {item['error'].strip()[:300]}.",
-                "The lines above say why. Try again: a2a-serve image build " + name.partition(":")[0].split("/")[-1],
-            )
+    """Tell of each step; the engine reports a failed build as the last item of its answer, not as an error."""
+    said, failure = deque[str](maxlen=15), ""
+    for item in output:  # to its end, or the connection stays open
+        failure = failure or str(item.get("error", "")).strip()
         for line in str(item.get("stream", "")).splitlines():
-            said = [*said[-15:], line]
+            said.append(line)
             if line.startswith("Step "):
                 progress(f"  {line[:100]}")
+    if failure:
+        for line in said:
+            progress(line)
+        raise ImageMissing(
+            f"The image {name} could not be built: {failure[:300]}.",
+            f"The lines above say why. Try again: a2a-serve image build {name.partition(':')[0].split('/')[-1]}",
+        )
 
 
 def _base(api: docker.APIClient, progress: Progress) -> str:
@@ -253,16 +256,13 @@ def _script(*arguments: str) -> list[str]:
 def _list() -> list[Image]:
     api = connect()
     try:
-        found = [_image(image, name) for image in api.images() for name in image["RepoTags"] or () if _is_ours(image)]
+        ours = [image for image in api.images() if KIND in (image["Labels"] or {})]
+        found = [_image(image, name) for image in ours for name in image["RepoTags"] or () if name != UNTAGGED]
         return sorted(found, key=lambda each: each.created, reverse=True)
     except FAILURES as error:
         raise explain(error, engine_url(os.environ)) from error
     finally:
         api.close()
-
-
-def _is_ours(image: dict[str, Any]) -> bool:
-    return KIND in (image["Labels"] or {})
 
 
 def _image(image: dict[str, Any], name: str) -> Image:
@@ -276,8 +276,8 @@ def _prune() -> list[str]:
     api = connect(BUILD_SECONDS)
     try:
         stale = [each.tag for each in _list() if not each.current]
-        stages = api.images(filters={"label": STAGE, "dangling": True}, quiet=True)
-        return [name for name in (*stale, *stages) if _remove(api, name)]
+        nameless = [api.images(filters={"label": label, "dangling": True}, quiet=True) for label in (KIND, STAGE)]
+        return [name for name in (*stale, *nameless[0], *nameless[1]) if _remove(api, name)]
     except FAILURES as error:
         raise explain(error, engine_url(os.environ)) from error
     finally:
