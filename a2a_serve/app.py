@@ -30,13 +30,14 @@ from a2a_serve.auth import tokens
 from a2a_serve.auth.gate import Gate
 from a2a_serve.auth.peer import PeerMethod, user_name
 from a2a_serve.auth.tokens import TokenMethod
-from a2a_serve.config import AgentDir, Loaded, Lock, Settings, register_server
+from a2a_serve.config import AgentDir, Loaded, Lock, Settings, origin_of, register_server
 from a2a_serve.core.calls import Calls
 from a2a_serve.core.model import Conversation, Role
 from a2a_serve.core.policy import Memory
 from a2a_serve.core.turn import Turn
 from a2a_serve.listeners import ASGIApp, Endpoint
 from a2a_serve.listeners.local import ConnectionLimits, TcpListener, UnixListener
+from a2a_serve.log import hide
 from a2a_serve.outbound import models
 from a2a_serve.sandbox import host_files
 from a2a_serve.server import a2a, card, control, executor
@@ -73,8 +74,8 @@ async def run(directory: AgentDir, loaded: Loaded, announce: Announce, progress:
             await server.open_sandbox()
             await server.fail_leftovers()
             await server.listen()
-            announce(await server.status())
             server.stop_on_signals()
+            announce(await server.status())
             sweeping = asyncio.create_task(server.forget_old_sessions())
             await server.stopping.wait()
             log.info("stopping")
@@ -181,11 +182,12 @@ class Server:
         listener.bind()
         origin = f"http://{listen.host}:{listener.port}"
         base = (listen.url or origin).rstrip("/")
-        self.origin, self.card_url = origin, f"{base}{card.PATH}"
+        self.origins, self.card_url = {origin_of(origin), origin_of(base)}, f"{base}{card.PATH}"
         self.endpoints = [
             Endpoint(name, base + path) for key, (name, path) in BINDINGS.items() if key in listen.bindings
         ]
         self._local_token = tokens.derive_local(self.directory.state_key())
+        hide(self._local_token, *(each.key for each in self.upstreams.values() if each.key))
         gate = Gate([TokenMethod(self.pairings.find, self._local_token, user_name(os.geteuid()))])
         handler = a2a.Handler(self.tasks)
         if listen.grpc:
@@ -196,7 +198,8 @@ class Server:
         sizes = Limits(body=limits.max_request_mib << 20)
         await listener.start(Guard(Starlette(routes=routes), gate, rules, sizes))
         self._closing.push_async_callback(listener.stop, STOP_SECONDS)
-        register_server(origin, self.directory.root)
+        for each in self.origins:
+            register_server(each, self.directory.root)
 
     async def _listen_grpc(self, handler: a2a.Handler, gate: Gate) -> Endpoint:
         from a2a_serve.listeners.grpc import GrpcLimits, GrpcListener
@@ -252,7 +255,7 @@ class Server:
         return token
 
     def _token_for(self, origin: str) -> str | None:
-        return self._local_token if origin == self.origin else None
+        return self._local_token if origin in self.origins else None
 
     async def status(self) -> dict[str, Any]:
         """What `a2a-serve status` shows."""

@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from a2a_serve import log
 from a2a_serve.auth import Evidence
 from a2a_serve.auth.gate import Gate
 from a2a_serve.core.errors import BadCredential, NotSignedIn, TooManySignIns
@@ -62,6 +63,7 @@ class Guard:
         if scope["type"] != "http":
             raise RuntimeError(f"the guard serves HTTP only, not {scope['type']}")
         exchange = Exchange(scope, receive, send, self._new_id(), self._limits)
+        log.request_id.set(exchange.request_id)
         try:
             await self._admit(exchange)
         except Refused as refused:
