@@ -24,12 +24,15 @@ class AgentDir:
 
     @classmethod
     def at(cls, path: Path) -> AgentDir:
-        """The directory that `path` names, links resolved. Raises UsageError when there is none."""
+        """The directory that `path` names, links resolved. Raises UsageError when there is none that we may enter."""
         try:
             root = path.resolve(strict=True)
+            is_directory = root.is_dir()
+        except PermissionError as error:
+            raise UsageError(f"You may not enter {str(path)!r}.", "Name a folder of your own.") from error
         except (OSError, RuntimeError, ValueError) as error:
             raise UsageError(f"There is no directory {str(path)!r}.", "Make it, or name another.") from error
-        if not root.is_dir():
+        if not is_directory:
             raise UsageError(f"{str(root)!r} is not a directory.", "Name the project folder itself.")
         return cls(root)
 

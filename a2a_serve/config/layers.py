@@ -6,7 +6,7 @@ import difflib
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NoReturn, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
@@ -101,13 +101,20 @@ class _Layers:
             return
         *above, key = path
         node = self.tree
-        for step in above:
-            if not isinstance(node.get(step), dict):
+        for depth, step in enumerate(above, 1):
+            if node.get(step) is None:
                 node[step] = {}
             node = node[step]
+            if not isinstance(node, dict):
+                self._refuse_value_for_section(path[:depth])
         if not (isinstance(value, Mapping) and not value and isinstance(node.get(key), dict)):
             node[key] = value
         self._origins[path] = origin
+
+    def _refuse_value_for_section(self, path: KeyPath) -> NoReturn:
+        """A weaker layer has a plain value where a stronger one sets something below it."""
+        where = self.origin(path)
+        raise ConfigError(f"{where}: {'.'.join(path)}: is a section, with settings below it.", "Correct the line.")
 
     def origin(self, path: KeyPath) -> str:
         while path and path not in self._origins:

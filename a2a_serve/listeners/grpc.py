@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from a2a_serve.core.errors import ConfigError, PortTaken
+from a2a_serve.listeners.sockets import bind_tcp
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +57,9 @@ class GrpcListener:
         target = self.target
         server = grpc.aio.server(options=_options(self._limits), maximum_concurrent_rpcs=self._limits.calls)
         try:
+            bind_tcp(self.host, self.port).close()  # where that fails, gRPC would write to stderr
             self.port = server.add_insecure_port(target)
-        except RuntimeError as error:
+        except (RuntimeError, PortTaken) as error:
             hint = "Stop what uses it, or choose another with --grpc-port (0 takes a free one, off does without)."
             raise PortTaken(f"Port {self.port} on {self.host} is taken.", hint) from error
         self._server = server

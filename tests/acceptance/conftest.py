@@ -42,3 +42,9 @@ async def project(folders: MakeProject, sandbox: str) -> Project:
 async def plain(folders: MakeProject) -> Project:
     """An empty folder for stories in which the sandbox makes no difference: the agent runs locally."""
     return await folders("project", "local")
+
+
+@pytest.fixture
+async def contained(folders: MakeProject) -> Project:
+    """An empty folder whose agent runs in a container (mark the test `docker`)."""
+    return await folders("project", "docker")

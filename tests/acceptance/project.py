@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -50,6 +51,11 @@ class Project:
     sandbox: str
     pids: list[int] = field(default_factory=list)
     """Servers that were started here."""
+    last: Json = field(default_factory=dict)
+    """What the newest start said."""
+    prefix: tuple[str, ...] = ()
+    """What commands are run by, such as `setpriv`."""
+    _token: str = ""
 
     @property
     def home(self) -> Path:
@@ -57,7 +63,7 @@ class Project:
 
     async def run(self, *words: str, text: str = "", cwd: Path | None = None, **more: str) -> Ran:
         """`a2a-serve WORDS...` off a terminal, in the folder. `more` is further environment."""
-        return await self.shell(str(A2A_SERVE), *words, text=text, cwd=cwd, **more)
+        return await self.shell(*self.prefix, str(A2A_SERVE), *words, text=text, cwd=cwd, **more)
 
     async def shell(self, *command: str, text: str = "", cwd: Path | None = None, **more: str) -> Ran:
         """Any command, as `run`."""
@@ -69,8 +75,13 @@ class Project:
             cwd=cwd or self.root,
             env={**self.environment, **more},
         )
-        async with asyncio.timeout(WAIT * 2):
-            out, err = await process.communicate(text.encode())
+        try:
+            async with asyncio.timeout(WAIT * 2):
+                out, err = await process.communicate(text.encode())
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
         return Ran(process.returncode or 0, out.decode(), err.decode())
 
     async def must(self, *words: str, text: str = "", **more: str) -> Ran:
@@ -86,9 +97,9 @@ class Project:
     async def start(self, *words: str, **more: str) -> Json:
         """Leave a server behind; its status."""
         ran = await self.must(*self.start_words(*words), "--detach", "--output", "json", **more)
-        status: Json = ran.json
-        self.pids.append(status["pid"])
-        return status
+        self.last = ran.json
+        self.pids.append(self.last["pid"])
+        return self.last
 
     def start_words(self, *words: str) -> list[str]:
         return ["start", "--sandbox", self.sandbox, "--port", "0", "--grpc-port", "off", *words]
@@ -103,12 +114,12 @@ class Project:
 
     async def caller(self, name: str = "", role: str = "user") -> Caller:
         """The owner, or someone new who is let in under `name`."""
-        url = url_of(await self.status())
+        url = url_of(self.last)
         if name:
-            token = (await self.must("pair", "add", name, "--role", role, "-o", "json")).json["token"]
-        else:
-            token = (await self.must("credential", "get", url)).out.strip()
-        return Caller(url, token, self.http)
+            made = await self.must("pair", "add", name, "--role", role, "-o", "json")
+            return Caller(url, made.json["token"], self.http)
+        self._token = self._token or (await self.must("credential", "get", url)).out.strip()
+        return Caller(url, self._token, self.http)  # a folder keeps its token
 
     async def kill(self) -> None:
         """End the newest server as a power cut would."""
@@ -129,6 +140,19 @@ class Project:
     def processes(self) -> list[int]:
         """Processes that work in the folder, but for its servers."""
         return [pid for pid in working_in(self.root) if pid not in self.pids]
+
+    def command_lines(self) -> list[str]:
+        """Of the processes that work in the folder, inside containers too."""
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+        return found
+
+    def agents(self) -> list[str]:
+        """The command lines of demo agents that work in the folder."""
+        lines = [line.split() for line in self.command_lines()]
+        return [" ".join(words) for words in lines if len(words) == 2 and words[1].endswith("/demo.py")]
 
     def containers(self) -> list[Json]:
         """Containers, running or not, that have the folder mounted."""

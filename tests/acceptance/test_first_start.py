@@ -176,12 +176,13 @@ async def test_a_taken_port(plain: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         ran = await plain.run("start", "--sandbox", "local", "--port", port, "--grpc-port", "off", "--detach")
-        assert ran.code == 73
-        assert port in ran.err
+        assert (ran.code, len(ran.err.splitlines())) == (73, 2), ran
+        assert f"Port {port} " in ran.err
         assert "--port" in ran.err
         ran = await plain.run("start", "--sandbox", "local", "--port", "0", "--grpc-port", port, "--detach")
-        assert ran.code == 73
-        assert port in ran.err
+        assert (ran.code, len(ran.err.splitlines())) == (73, 1), ran
+        assert f"Port {port} " in ran.err
+        assert "--grpc-port" in ran.err
     assert (await plain.status())["state"] == "stopped"
 
 
