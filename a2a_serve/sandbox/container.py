@@ -59,8 +59,9 @@ def container(spec: SandboxSpec, user: User, guards: Guards) -> dict[str, Any]:
 
 
 def _environment(spec: SandboxSpec) -> list[str]:
-    own = {"HOME": HOME, "USER": "agent"}
-    return [f"{name}={value}" for name, value in sorted({**spec.environment, **own}.items())]
+    """EMAIL is what git falls back to where the project names no author."""
+    named = {"EMAIL": "agent@sandbox.invalid", **spec.environment, "HOME": HOME, "USER": "agent"}
+    return [f"{name}={value}" for name, value in sorted(named.items())]
 
 
 def _tmpfs(spec: SandboxSpec, guards: Guards) -> dict[str, str]:

@@ -28,14 +28,14 @@ def main(command: list[str]) -> int:
     if not command:
         return _complain("there is no command to start", NOT_FOUND)
     seal.seal()
-    door = _open_door()
+    door, lease = _open_door(), _take_lease()
     signal.pthread_sigmask(signal.SIG_BLOCK, {*FORWARDED, signal.SIGCHLD})
     agent = _start(command)
     _let_go_of_stdio()
     if door:
         forward.serve(door, f"{DOOR}/a2a.sock")
-    if os.path.exists(f"{DOOR}/lease"):
-        forward.threading.Thread(target=_watch_lease, args=(agent,), daemon=True).start()
+    if lease is not None:
+        forward.threading.Thread(target=_watch_lease, args=(lease, agent), daemon=True).start()
     return _wait(agent)
 
 
@@ -86,9 +86,25 @@ def _wait(agent: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def _watch_lease(agent: int) -> None:
-    with open(f"{DOOR}/lease", "rb") as lease:
-        lease.read()
+def _take_lease():
+    """Before the agent starts, so that no death of the server is missed. None where nobody holds it: it was given
+    up before we came, or this engine's folders do not carry FIFOs (a virtual machine's)."""
+    try:
+        lease = os.open(f"{DOOR}/lease", os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        os.read(lease, 1)
+    except BlockingIOError:
+        os.set_blocking(lease, True)
+        return lease
+    os.close(lease)
+    return None
+
+
+def _watch_lease(lease: int, agent: int) -> None:
+    while os.read(lease, 1):
+        continue
     _signal(agent, signal.SIGTERM)
     forward.threading.Event().wait(GRACE)
     os._exit(SERVER_GONE)

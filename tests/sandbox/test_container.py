@@ -41,7 +41,7 @@ def test_the_whole_container() -> None:
         "Cmd": ["python3", "/opt/a2a-serve/demo.py"],
         "User": "1234:1235",
         "WorkingDir": "/srv/project",
-        "Env": ["HOME=/home/agent", "PYTHONDONTWRITEBYTECODE=1", "USER=agent"],
+        "Env": ["EMAIL=agent@sandbox.invalid", "HOME=/home/agent", "PYTHONDONTWRITEBYTECODE=1", "USER=agent"],
         "Labels": {"a2a-serve.owner": "dir-1", "a2a-serve.boot": "boot-7", "a2a-serve.user": "alice-1234"},
         "Hostname": "sandbox",
         "OpenStdin": True,
