@@ -325,14 +325,16 @@ async def test_a_container_ends_with_a_server_that_was_killed(spec: MakeSpec, en
     assert await asyncio.wait_for(killed.stdout.readline(), SECONDS) == b"up\n"
     killed.send_signal(signal.SIGKILL)
     await killed.wait()
-    async with asyncio.timeout(SECONDS):
-        while True:
-            if not engine.containers(filters={"label": f"a2a-serve.owner={mine.owner}"}):
-                break
-            await asyncio.sleep(0.1)
     sandbox = DockerSandbox()
-    assert await sandbox.reap(mine.owner, "boot-2") == 1
-    await sandbox.close()
+    try:
+        async with asyncio.timeout(SECONDS):
+            while True:
+                if not engine.containers(filters={"label": f"a2a-serve.owner={mine.owner}"}):
+                    break
+                await asyncio.sleep(0.1)
+    finally:
+        assert await sandbox.reap(mine.owner, "boot-2") == 1
+        await sandbox.close()
 
 
 @asynccontextmanager
