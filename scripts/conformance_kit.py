@@ -1,75 +1,25 @@
-"""A pytest plugin that runs inside a copy of the official A2A test kit: gives its clients a token, and puts right what
-in it is older than specification 1.0.1 (docs/conformance.md tells each). None of the kit's own code is changed.
+"""A pytest plugin that runs inside a copy of the official A2A test kit, 1.0: gives its clients a token, and puts right
+what in it is older than specification 1.0.1 (docs/conformance.md tells each). None of the kit's own code is changed.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import os
-import subprocess
 from importlib import import_module
 from typing import Any
 
-import grpc
-import httpx
 import pytest
+from conformance_sign import Signer
 
-CREDENTIAL = "A2A_SERVE_PROGRAM"
-"""Environment variable with the path of `a2a-serve`, which tells the token of a server on this machine."""
+HTTP_CONTENT_TYPE = "test_content_type_not_supported_returns_415"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    host = config.getoption("--sut-host")
-    token = _ask_token(host)
-    _sign_http(httpx.URL(host), f"Bearer {token}")
-    _sign_grpc(f"Bearer {token}")
+    Signer(config.getoption("--sut-host")).install()
     _correct_statuses()
     _correct_requirements()
     _number_messages()
-
-
-def _ask_token(url: str) -> str:
-    program = os.environ[CREDENTIAL]
-    done = subprocess.run([program, "credential", "get", url], check=True, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def _sign_http(server: httpx.URL, credential: str) -> None:
-    send = httpx.Client.send
-
-    @functools.wraps(send)
-    def signed(self: httpx.Client, request: httpx.Request, **options: Any) -> httpx.Response:
-        if (request.url.host, request.url.port) == (server.host, server.port):
-            request.headers.setdefault("Authorization", credential)
-        return send(self, request, **options)
-
-    httpx.Client.send = signed  # type: ignore[method-assign]
-
-
-class _Signing(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
-    def __init__(self, credential: str) -> None:
-        self._credential = credential
-
-    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-        return continuation(self._signed(details), request)
-
-    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
-        return continuation(self._signed(details), request)
-
-    def _signed(self, details: Any) -> Any:
-        metadata = [*(details.metadata or ()), ("authorization", self._credential)]
-        return details._replace(metadata=metadata)
-
-
-def _sign_grpc(credential: str) -> None:
-    dial = grpc.insecure_channel
-
-    @functools.wraps(dial)
-    def signed(*target: Any, **options: Any) -> grpc.Channel:
-        return grpc.intercept_channel(dial(*target, **options), _Signing(credential))
-
-    grpc.insecure_channel = signed
 
 
 def _correct_statuses() -> None:
@@ -97,7 +47,7 @@ def _correct_requirements() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Any:
     """HTTP's own Content-Type is another matter than the type of a message's part: 415 stands (RFC 9110 15.5.16)."""
-    if item.name != "test_content_type_not_supported_returns_415":
+    if item.name != HTTP_CONTENT_TYPE:
         return (yield)
     statuses = import_module("tck.validators.http_json.error_validator").HTTP_JSON_ERROR_STATUS
     statuses["ContentTypeNotSupportedError"] = 415
