@@ -38,6 +38,13 @@ install_engine() {
   fi
 }
 
+# A bridge whose packets are larger than the way out takes them would hang at the first large answer.
+mtu_of_default_route() {
+  local device
+  device=$(awk '$2 == "00000000" { print $1; exit }' /proc/net/route)
+  cat "/sys/class/net/${device:-none}/mtu" 2>/dev/null || echo 1500
+}
+
 # No service manager (a container, a small virtual machine): mount the cgroups and run the engine ourselves.
 start_in_background() {
   if command -v cgroupfs-mount >/dev/null; then
@@ -45,7 +52,7 @@ start_in_background() {
   elif ! mountpoint -q /sys/fs/cgroup; then
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
   fi
-  setsid dockerd >>"$LOG" 2>&1 </dev/null &
+  setsid dockerd --mtu="$(mtu_of_default_route)" >>"$LOG" 2>&1 </dev/null &
 }
 
 start_engine() {
