@@ -75,7 +75,7 @@ KIT_03 = Kit(
         "test_task_state_transitions": "wants the answer before the task has settled",
         "test_unsupported_part_kind": "a part with text and no kind is taken as text",
         "test_push_notification_not_supported_error_32003": "calls a method that only its JSON-RPC client has",
-        "test_push_notification_not_supported_error_32003_enhanced": "its other clients tell an error by its status alone",
+        "test_push_notification_not_supported_error_32003_enhanced": "its other clients know errors by status only",
         "TestTasksList::test_tasks_list_with_existing_tasks": "sends a text where its own helper takes a message",
         "test_task_history_length": "over REST, asks with a name that is not historyLength",
         "test_boundary_values": "over REST, asks with a name that is not historyLength",
