@@ -64,7 +64,7 @@ class TurnRun:
         self._text: dict[str, list[str]] = {}
         self._flushed_at = 0.0
         self._round = 1
-        self._questions: dict[str, str] = {}
+        self._questions: dict[str, Question] = {}
         self._session: Session | None = None
         self._conversation: Conversation | None = None
         self._host_files: HostFiles | None = None
@@ -94,14 +94,13 @@ class TurnRun:
         elif self._turn.state is not State.QUEUED:
             self._mailbox.post(event)
 
-    def _take_answer(self, question: Question) -> None:
+    async def _take_answer(self, question: Question) -> None:
         """The answer is decided and committed; the turn hears it next. Who follows the task sees it go on at once."""
-        for request_id, question_id in list(self._questions.items()):
-            if question_id == question.id:
+        for request_id, asked in list(self._questions.items()):
+            if asked.id == question.id:
                 del self._questions[request_id]
                 self._mailbox.post(e.Answered(request_id, question.option_id, question.reason))
-        if not self._questions:
-            self.live.resume(self._tools.clock(), self._tools.new_id())
+        await self._show_questions()
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
@@ -262,37 +261,36 @@ class TurnRun:
             self._tools.timing.expire,
             self._take_answer,
         )
-        self._questions[effect.request_id] = question.id
+        self._questions[effect.request_id] = question
         expired = e.QuestionExpired(effect.request_id)
         self._set_timer(f"expire {effect.request_id}", self._tools.timing.expire, expired)
         await self._show_questions()
 
     async def _show_questions(self) -> None:
         """All open questions of the task as its status; back to working when there is none."""
+        now, message_id = self._tools.clock(), self._tools.new_id()
         if not self._questions:
-            self.live.resume(self._tools.clock(), self._tools.new_id())
-            return
-        parts = surface.question_parts(await self._tools.questions.list_open(self.live.id))
-        state = TaskState.TASK_STATE_INPUT_REQUIRED
-        await self.live.settle(state, self._tools.clock(), parts, self._tools.new_id(), {})
+            self.live.resume(now, message_id)
+        elif not self.live.is_over:
+            parts = surface.question_parts(list(self._questions.values()))
+            await self.live.settle(TaskState.TASK_STATE_INPUT_REQUIRED, now, parts, message_id, {})
 
     async def _close_question(self, effect: e.CloseQuestion) -> None:
         self._timers.pop(f"expire {effect.request_id}", None)
-        if question_id := self._questions.pop(effect.request_id, None):
-            await self._tools.questions.close(question_id, QuestionState(effect.state))
+        if question := self._questions.pop(effect.request_id, None):
+            await self._tools.questions.close(question.id, QuestionState(effect.state))
+        if effect.state != QuestionState.SUPERSEDED:  # whose successor is asked next
+            await self._show_questions()
 
     async def _reply(self, effect: e.Reply) -> None:
         self._timers.pop(f"expire {effect.request_id}", None)
         self._timers.pop(f"settle {effect.request_id}", None)
-        was_open = self._questions.pop(effect.request_id, None) is not None
         assert self._session is not None
         if effect.option_id is not None:
             self._host_files = self._host_files or await self._tools.snapshot(None)
             if not await self._is_intact(self._session):
                 return
         await self._session.reply(effect.request_id, effect.option_id, effect.words)
-        if was_open:
-            await self._show_questions()
 
     async def _is_intact(self, session: Session) -> bool:
         """What was approved is let go on only in a sandbox that still protects the host."""
