@@ -33,6 +33,7 @@ from a2a_serve.auth import Evidence
 from a2a_serve.auth.gate import Gate
 from a2a_serve.core.errors import BadCredential, NotSignedIn, TooManySignIns
 from a2a_serve.core.model import Identity
+from a2a_serve.server import v03
 from a2a_serve.server.a2a import Caller
 from a2a_serve.server.json_hygiene import JsonLimits
 from a2a_serve.server.message_hygiene import check_message
@@ -65,7 +66,11 @@ class Application(grpc.GenericRpcHandler):
         current, legacy = GrpcHandler(handler, context), CompatGrpcHandler(handler, context)
         add_v10(current, methods)  # type: ignore[no-untyped-call]
         add_v03(legacy, methods)  # type: ignore[no-untyped-call]
-        servicers = {"lf.a2a.v1": _Service("1.0", current), "a2a.v1": _Service("0.3", legacy)}
+        legacy.handler03 = v03.Translator(handler)
+        servicers = {
+            "lf.a2a.v1": _Service("1.0", current),
+            "a2a.v1": _Service("0.3", legacy, v03.UNTRANSLATABLE),
+        }
         self._methods = {
             path: self._guarded(method, servicers[path.strip("/").partition(".A2AService/")[0]])
             for path, method in methods.found.items()
@@ -133,6 +138,8 @@ class Application(grpc.GenericRpcHandler):
             await refused.abort(call, request_id)
         except A2AError as error:
             await service.servicer.abort_context(error, call)
+        except service.callers_faults:
+            await service.servicer.abort_context(InvalidParamsError("The message cannot be translated."), call)
         except Exception:
             _log.exception("call %s failed", request_id)
             await service.servicer.abort_context(InternalError("The server failed; its log has the cause."), call)
@@ -142,6 +149,8 @@ class Application(grpc.GenericRpcHandler):
 class _Service:
     version: str
     servicer: GrpcHandler | CompatGrpcHandler
+    callers_faults: tuple[type[Exception], ...] = ()
+    """Raised by the SDK for what the caller sent. Our own handler raises A2A errors only."""
 
 
 class _Methods:

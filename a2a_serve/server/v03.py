@@ -34,6 +34,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 VERSION = "0.3"
+UNTRANSLATABLE = (ValueError, ParseError)
+"""What the SDK's translation to 1.0 raises for a message that has no counterpart there."""
 PLAIN = "The server failed; its log has the cause."
 
 
@@ -57,7 +59,7 @@ def _to_core(request: types.SendMessageRequest) -> core.SendMessageRequest:
     """Raises InvalidParamsError: base64 that is none, numbers that do not fit."""
     try:
         return conversions.to_core_send_message_request(request)
-    except (ValueError, KeyError, TypeError, ParseError):
+    except (*UNTRANSLATABLE, KeyError, TypeError):
         raise InvalidParamsError("The message cannot be translated to A2A 1.0.") from None
 
 
@@ -168,7 +170,7 @@ async def plainly(answer: Awaitable[Any]) -> Any:
         return await answer
     except A2AError:
         raise
-    except (ParseError, ValidationError, ValueError):
+    except UNTRANSLATABLE:
         raise InvalidParamsError("The request does not have the shape of this method's.") from None
 
 

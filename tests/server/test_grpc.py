@@ -311,6 +311,14 @@ async def test_bad_content_is_refused(client: Client, desk: Desk, parts: list[pb
     assert not desk.seen
 
 
+async def test_a_legacy_part_of_nothing_is_the_callers_fault(client: Client, desk: Desk) -> None:
+    request = send_legacy(content=[legacy.Part()])
+    refused = await client.refusal(client.call(V03 + "SendMessage", request, legacy.Task))
+
+    assert refused.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert not desk.seen
+
+
 async def test_bytes_and_numbers_may_hold_zeros(client: Client) -> None:
     part = pb.Part(raw=b"a\0b", media_type="image/png")
     number = pb.Part()
