@@ -253,17 +253,12 @@ class TurnRun:
 
     async def _ask(self, effect: e.Ask) -> None:
         self._flush()
-        question = await self._tools.questions.open(
-            effect,
-            self.live.id,
-            self.live.task.context_id,
-            self.starter,
-            self._tools.timing.expire,
-            self._take_answer,
-        )
+        expire = self._tools.timing.expire
+        question = self._tools.questions.draft(effect, self.live.id, self.live.task.context_id, self.starter, expire)
         self._questions[effect.request_id] = question
+        await self._tools.questions.open(question, self._take_answer)
         expired = e.QuestionExpired(effect.request_id)
-        self._set_timer(f"expire {effect.request_id}", self._tools.timing.expire, expired)
+        self._set_timer(f"expire {effect.request_id}", expire, expired)
         await self._show_questions()
 
     async def _show_questions(self) -> None:

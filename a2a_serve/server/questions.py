@@ -16,7 +16,7 @@ from a2a_serve.store.conversations import Questions as QuestionStore
 
 log = logging.getLogger(__name__)
 
-Answerer = Callable[[Question], None]
+Answerer = Callable[[Question], Awaitable[None]]
 Observer = Callable[[Question], Awaitable[None]]
 
 CLOSED = {
@@ -37,12 +37,10 @@ class Questions:
     def observe(self, observer: Observer) -> None:
         self._observers.append(observer)
 
-    async def open(
-        self, ask: Ask, task_id: str, context_id: str, starter: Identity, expire: float, answerer: Answerer
-    ) -> Question:
-        """Commit a question that stands for `expire` seconds; `answerer` hears the answer."""
+    def draft(self, ask: Ask, task_id: str, context_id: str, starter: Identity, expire: float) -> Question:
+        """A question that will stand for `expire` seconds, not yet open."""
         now = self._clock()
-        question = Question(
+        return Question(
             id=self._new_id(),
             task_id=task_id,
             context_id=context_id,
@@ -53,10 +51,12 @@ class Questions:
             created_at=now,
             expires_at=now + expire,
         )
-        await self._store.add(question)
+
+    async def open(self, question: Question, answerer: Answerer) -> None:
+        """Commit a question; `answerer` hears its answer, which may come the moment it is stored."""
         self._answerers[question.id] = answerer
+        await self._store.add(question)
         await self._tell(question)
-        return question
 
     async def answer(self, identity: Identity, answer: Answer) -> Question:
         """Take an answer from any surface. The first valid one wins, by one conditional update, and is told the turn.
@@ -71,7 +71,7 @@ class Questions:
         decided = await self._store.get(question.id)
         assert decided is not None
         if answerer := self._answerers.pop(question.id, None):
-            answerer(decided)
+            await answerer(decided)
         await self._tell(decided)
         return decided
 

@@ -86,12 +86,20 @@ class Agent:
         return self.request("session/request_permission", params)
 
     def answer(self, request_id: str) -> Json:
-        """The response to our request; whatever else comes meanwhile waits."""
-        while message := self._read():
+        """The response to our request, also one that came early; whatever else comes meanwhile waits."""
+        early = list(self._waiting)
+        self._waiting.clear()
+        found = None
+        while found is None:
+            message = early.pop(0) if early else self._read()
+            if message is None:
+                raise SystemExit(0)
             if message.get("id") == request_id and "method" not in message:
-                return message
-            self._waiting.append(message)
-        raise SystemExit(0)
+                found = message
+            else:
+                self._waiting.append(message)
+        self._waiting.extend(early)
+        return found
 
     def chosen(self, request_id: str) -> str:
         """The option of an answered permission request, or the outcome that is none."""
