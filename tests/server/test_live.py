@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from a2a.types.a2a_pb2 import Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
+from google.protobuf.json_format import MessageToDict
 
 from a2a_serve.core.model import PlanEntry
 from a2a_serve.server import surface
@@ -156,4 +157,5 @@ async def test_a_plan_is_replaced(live: LiveTask) -> None:
     live.put_artifact(surface.plan_artifact([PlanEntry("A")]))
     live.put_artifact(surface.plan_artifact([PlanEntry("A", status="completed"), PlanEntry("B")]))
     assert len(live.task.artifacts) == 1
-    assert len(live.task.artifacts[0].parts[0].data.struct_value["entries"]) == 2
+    (plan,) = live.task.artifacts
+    assert len(MessageToDict(plan.parts[0].data)["entries"]) == 2
