@@ -76,8 +76,9 @@ class Session:
         await self._agent.close(0)
 
     async def end(self) -> None:
-        """The turn is over: what the agent still says out of turn goes nowhere."""
+        """The turn is over: what the agent still says out of turn goes nowhere, what it still asks is refused."""
         self._deliver = None
+        await self._agent.refuse_requests(self.id)
         if self._prompt:
             self._prompt.cancel()
             await asyncio.gather(self._prompt, return_exceptions=True)
@@ -228,6 +229,11 @@ class Agent:
             outcome["_meta"] = {"a2a": {"reason": words}}
         with contextlib.suppress(ConnectionError):
             await self._wire.respond(wire_id, {"outcome": outcome})
+
+    async def refuse_requests(self, session_id: str) -> None:
+        """Those that nobody has answered: an agent that waits for an answer would never take another prompt."""
+        for request_id in [each for each, (_, asked_in) in self._requests.items() if asked_in == session_id]:
+            await self.reply(request_id, None, "")
 
     # --- what the agent starts -------------------------------------------------------------------------------------
 

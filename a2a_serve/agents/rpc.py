@@ -85,7 +85,8 @@ class Wire:
         """In bounded time: an agent that does not read is ended."""
         try:
             line = orjson.dumps({"jsonrpc": "2.0", **message}) + b"\n"
-            await asyncio.wait_for(self._process.write(line), SEND_SECONDS)
+            async with asyncio.timeout(SEND_SECONDS):  # not `wait_for`: that of Python 3.11 can swallow a cancel
+                await self._process.write(line)
         except TimeoutError:
             await self._process.stop(0)
             raise ConnectionError("the agent does not read its input") from None

@@ -280,3 +280,39 @@ async def test_leaving_the_mode_in_which_it_asks_ends_the_process() -> None:
     assert lost.code == "agent_protocol"
     assert pipe.stopped.is_set()
     await agent.close(0)
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_cancel_is_never_swallowed_whenever_it_comes(steps: int) -> None:
+    """`asyncio.wait_for` of Python 3.11 forgets one that comes just when what it waits for is done."""
+    pipe = Pipe()
+    wire = Wire(pipe, ignore)
+    asking = asyncio.create_task(wire.request("m", {}))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait({asking}, timeout=1)
+    assert asking.cancelled()
+    await pipe.stop(0)
+    await wire.close()
+
+
+async def test_what_a_turn_left_unanswered_is_refused_at_its_end() -> None:
+    """Else an agent that waits for the answer would never take another prompt."""
+    pipe = Pipe(RESULTS)
+    agent = await Agent.connect(pipe, KIND, "/")
+    session = await agent.new_session()
+    asked = asyncio.Event()
+
+    async def deliver(event: e.AgentEvent) -> None:
+        if isinstance(event, e.PermissionRequest):
+            asked.set()
+
+    session.prompt(Prompt(({"type": "text", "text": "x"},), {}), deliver)
+    call = {"toolCallId": "c", "title": "late", "rawInput": {"command": "true"}}
+    pipe.say({"id": "late", "method": "session/request_permission", "params": {"sessionId": "s1", "toolCall": call}})
+    async with asyncio.timeout(5):
+        await asked.wait()
+        await session.end()
+    assert {"jsonrpc": "2.0", "id": "late", "result": {"outcome": {"outcome": "cancelled"}}} in pipe.log
+    await agent.close(0)
