@@ -28,6 +28,7 @@ class Subscriber:
 
     def __init__(self, live: LiveTask, *, until_question: bool) -> None:
         self._live = live
+        self.over = False
         self._until_question = until_question
         self._events: list[WireEvent] = []
         self._bytes = 0
@@ -62,16 +63,33 @@ class Subscriber:
     async def events(self) -> AsyncIterator[WireEvent]:
         """Events until the task is over (or waits for an answer, where the subscriber asked to end there)."""
         try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                waiting, self._events, self._bytes, self._own_last = self._events, [], 0, False
-                for event in waiting:
+            while not self.over:
+                for event in await self.batch():
                     yield event
-                    if self._ends(event):
-                        return
         finally:
-            self._live.unsubscribe(self)
+            self.leave()
+
+    async def batch(self, seconds: float | None = None) -> list[WireEvent]:
+        """What has happened since the last call; nothing where `seconds` pass without anything. The last batch, or
+        `leave`, sets `over`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return []
+        self._wake.clear()
+        waiting, self._events, self._bytes, self._own_last = self._events, [], 0, False
+        for count, event in enumerate(waiting, 1):
+            if self._ends(event):
+                self.over = True
+                return waiting[:count]
+        return waiting
+
+    def leave(self) -> None:
+        """The reader has gone, or has seen the end."""
+        self.over = True
+        self._wake.set()
+        self._live.unsubscribe(self)
 
     def _ends(self, event: WireEvent) -> bool:
         if isinstance(event, TaskArtifactUpdateEvent):
