@@ -11,6 +11,13 @@ import pytest
 from acceptance.project import MakeProject, Project, opened
 from acceptance.terminal import WAIT
 
+LAST = "test_the_engine_itself_stops_and_starts_again"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes the engine from everybody comes after everything else."""
+    items.sort(key=lambda item: item.name == LAST)
+
 
 @pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
 def sandbox(request: pytest.FixtureRequest) -> str:

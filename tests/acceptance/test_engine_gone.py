@@ -4,11 +4,15 @@ stays up, and the next message works by itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from acceptance.engine_proxy import EngineProxy, engine_behind_proxy
-from acceptance.project import ENGINE, MakeProject, Project, eventually
+from acceptance.project import ENGINE, MakeProject, Project, eventually, gone
 from serving import is_over, is_waiting, reason_of, state_of, text_of
 
 pytestmark = [pytest.mark.docker, pytest.mark.req("S9", "R2")]
@@ -106,3 +110,51 @@ async def test_an_agent_that_needs_too_much_memory(folders: MakeProject) -> None
     done = await owner.until(done["id"], is_over)
     assert state_of(done) == "completed" or reason_of(done) == "out_of_memory", done["status"]
     assert state_of(await owner.send("say hi")) == "completed"
+
+
+if os.environ.get("CI") == "true":  # on a machine of its own: everybody's containers end with the engine
+
+    async def test_the_engine_itself_stops_and_starts_again(folders: MakeProject) -> None:
+        """The last of all tests (conftest.py moves it there)."""
+        await tell_of_an_engine_that_restarts(await folders("project", "docker"), stop_engine, start_engine)
+
+
+async def tell_of_an_engine_that_restarts(
+    made: Project, stop: Callable[[], Awaitable[None]], start: Callable[[], Awaitable[None]]
+) -> None:
+    await made.start()
+    owner = await made.caller()
+    task = await owner.send("say the word is plum\nrun touch never.txt", contextId="c1")
+    assert is_waiting(task)
+    try:
+        await stop()
+        failed = await owner.until(task["id"], is_over)
+        assert state_of(failed) == "failed"
+        assert (await made.status())["questions"] == {"open": 0}
+        away = await owner.send("say hi", contextId="c1")
+        assert (state_of(away), reason_of(away)) == ("failed", "sandbox_unavailable")
+    finally:
+        await start()
+    assert "plum" in text_of(await owner.send("recall", contextId="c1"))
+    await made.must("stop")
+    await made.start()
+    assert made.containers() == []
+
+
+async def stop_engine() -> None:
+    if Path("/run/systemd/system").is_dir():
+        await must_run("systemctl", "stop", "docker.socket", "docker")
+    else:
+        pid = int(Path("/var/run/docker.pid").read_text(encoding="ascii"))
+        os.kill(pid, signal.SIGTERM)
+        await gone(pid)
+
+
+async def start_engine() -> None:
+    """As `make test` does it."""
+    await must_run(str(Path(__file__).parents[2] / "scripts/engine.sh"))
+
+
+async def must_run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL)
+    assert await process.wait() == 0, command
