@@ -6,13 +6,13 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from a2a.auth.user import User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
-from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.server.request_handlers.request_handler import RequestHandler
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import (
@@ -29,7 +29,8 @@ from starlette.routing import BaseRoute
 from a2a_serve.core.errors import ServeError
 from a2a_serve.core.model import Identity
 from a2a_serve.server import dispatch, surface
-from a2a_serve.server.live import LiveTask
+from a2a_serve.server.live import LiveTask, Subscriber
+from a2a_serve.server.required import require_fields
 from a2a_serve.server.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ JSONRPC_PATH, REST_PATH = "/a2a/jsonrpc", "/a2a/rest"
 HEARTBEAT_SECONDS = 4
 """The stock Python client gives up after 5 seconds of silence."""
 MAX_PAGE = 100
+
+Stream: TypeAlias = tuple[pb.Task, Subscriber | None]
+"""A task as it stands, and what happens next, unless nothing does."""
 
 
 class Caller(User):
@@ -99,9 +103,9 @@ class Handler(RequestHandler):
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
 
-    @validate_request_params
     async def on_message_send(self, params: pb.SendMessageRequest, context: ServerCallContext) -> pb.Task:
         with _told_plainly():
+            require_fields(params)
             _check_configuration(params)
             accepted = await self._tasks.submit(_who(context), params.message)
             task, live = accepted.task, accepted.live
@@ -110,36 +114,43 @@ class Handler(RequestHandler):
                 task = live.snapshot()
             return _trimmed(task, params.configuration)
 
-    @validate_request_params
     async def on_message_send_stream(
         self, params: pb.SendMessageRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        with _told_plainly():
-            _check_configuration(params)
-            accepted = await self._tasks.submit(_who(context), params.message)
-            if accepted.live is None:
-                yield _trimmed(accepted.task, params.configuration)
-                return
-            async for event in _follow(accepted.live, until_question=True):
-                yield event
+        first, rest = await self.begin_message_stream(params, context)
+        async for event in _follow(first, rest):
+            yield event
 
-    @validate_request_params
     async def on_subscribe_to_task(
         self, params: pb.SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event]:
-        with _told_plainly():
-            live = await self._tasks.follow(_who(context), params.id)
-            async for event in _follow(live, until_question=False):
-                yield event
+        first, rest = await self.begin_subscription(params, context)
+        async for event in _follow(first, rest):
+            yield event
 
-    @validate_request_params
+    async def begin_message_stream(self, params: pb.SendMessageRequest, context: ServerCallContext) -> Stream:
+        with _told_plainly():
+            require_fields(params)
+            _check_configuration(params)
+            accepted = await self._tasks.submit(_who(context), params.message)
+            if accepted.live is None:
+                return _trimmed(accepted.task, params.configuration), None
+            return _open_stream(accepted.live, until_question=True)
+
+    async def begin_subscription(self, params: pb.SubscribeToTaskRequest, context: ServerCallContext) -> Stream:
+        with _told_plainly():
+            require_fields(params)
+            live = await self._tasks.follow(_who(context), params.id)
+            return _open_stream(live, until_question=False)
+
     async def on_get_task(self, params: pb.GetTaskRequest, context: ServerCallContext) -> pb.Task:
         with _told_plainly():
+            require_fields(params)
             return _trimmed(await self._tasks.get(_who(context), params.id), params)
 
-    @validate_request_params
     async def on_list_tasks(self, params: pb.ListTasksRequest, context: ServerCallContext) -> pb.ListTasksResponse:
         with _told_plainly():
+            require_fields(params)
             size = params.page_size if params.HasField("page_size") else 50
             if not 1 <= size <= MAX_PAGE:
                 raise InvalidParamsError(f"pageSize is from 1 to {MAX_PAGE}.")
@@ -156,9 +167,9 @@ class Handler(RequestHandler):
                 tasks=tasks, next_page_token=page.next_token, page_size=size, total_size=page.total
             )
 
-    @validate_request_params
     async def on_cancel_task(self, params: pb.CancelTaskRequest, context: ServerCallContext) -> pb.Task:
         with _told_plainly():
+            require_fields(params)
             return await self._tasks.cancel(_who(context), params.id)
 
     async def on_get_extended_agent_card(
@@ -187,16 +198,23 @@ class Handler(RequestHandler):
         raise PushNotificationNotSupportedError
 
 
-async def _follow(live: LiveTask, *, until_question: bool) -> AsyncIterator[Event]:
+def _open_stream(live: LiveTask, *, until_question: bool) -> Stream:
     """The whole task first, then what happens (spec 3.1.6); nothing is missed in between."""
-    subscriber = live.subscribe(until_question=until_question)
     first = live.snapshot()
-    yield first
     if first.status.state in surface.TERMINAL or (until_question and first.status.state in surface.INTERRUPTED):
-        live.unsubscribe(subscriber)
-        return
-    async for event in subscriber.events():
-        yield event
+        return first, None
+    return first, live.subscribe(until_question=until_question)
+
+
+async def _follow(first: pb.Task, rest: Subscriber | None) -> AsyncIterator[Event]:
+    try:
+        yield first
+        if rest is not None:
+            async for event in rest.events():
+                yield event
+    finally:
+        if rest is not None:
+            rest.leave()
 
 
 def _who(context: ServerCallContext) -> Identity:
