@@ -319,7 +319,8 @@ def test_a_network_that_stays_away_is_told(server: Server, readme: Path) -> None
 
 @pytest.mark.req("H9")
 def test_refusals_have_their_exit_codes(server: Server, readme: Path) -> None:
-    environment = {**server.environment, "XDG_CONFIG_HOME": str(server.root / "nothing")}
+    nowhere = str(server.root / "nothing")
+    environment = {**server.environment, "XDG_CONFIG_HOME": nowhere, "XDG_STATE_HOME": nowhere}
     unsigned = run_process("send", "--url", server.url, "say hello", environment=environment)
     assert (unsigned.code, unsigned.out) == (4, "")
     assert "token" in unsigned.err
