@@ -34,7 +34,7 @@ BINDINGS = ("grpc", "jsonrpc", "http_json")
 @dataclass(frozen=True, slots=True)
 class Kit:
     """One version of the kit. `runs`: pytest's arguments, one run each, by the binding that the whole run is about ('':
-    each test names its own). `expected`: tests that fail, on how many bindings, and why; docs/conformance.md has more."""
+    each test names its own). `expected`: tests that fail, on how many bindings, and why (docs/conformance.md)."""
 
     marker: str
     """A path that only this version has."""
