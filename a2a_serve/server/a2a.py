@@ -6,7 +6,7 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from a2a.auth.user import User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
@@ -24,11 +24,12 @@ from a2a.utils.errors import (
 )
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from a2a_serve.core.errors import ServeError
 from a2a_serve.core.model import Identity
 from a2a_serve.server import dispatch, surface
+from a2a_serve.server.jsonrpc import JsonRpc, Stream
 from a2a_serve.server.live import LiveTask, Subscriber
 from a2a_serve.server.required import require_fields
 from a2a_serve.server.tasks import Tasks
@@ -39,9 +40,6 @@ JSONRPC_PATH, REST_PATH = "/a2a/jsonrpc", "/a2a/rest"
 HEARTBEAT_SECONDS = 4
 """The stock Python client gives up after 5 seconds of silence."""
 MAX_PAGE = 100
-
-Stream: TypeAlias = tuple[pb.Task, Subscriber | None]
-"""A task as it stands, and what happens next, unless nothing does."""
 
 
 class Caller(User):
@@ -70,13 +68,15 @@ class CallerContext(ServerCallContextBuilder):
         )
 
 
-def routes(handler: RequestHandler, bindings: set[str]) -> list[BaseRoute]:
+def routes(handler: Handler, bindings: set[str]) -> list[BaseRoute]:
     """The HTTP routes of the bindings `jsonrpc` and `rest`, for v1.0 and v0.3 callers."""
     EventSourceResponse.DEFAULT_PING_INTERVAL = HEARTBEAT_SECONDS
     made: list[BaseRoute] = []
     context = CallerContext()
     if "jsonrpc" in bindings:
-        made += dispatch.rpc_routes(handler, context, JSONRPC_PATH)
+        other = dispatch.rpc_app(handler, context)
+        serve = JsonRpc(handler, context, other, heartbeat=HEARTBEAT_SECONDS)
+        made += [Route(path, serve, methods=["POST"]) for path in (JSONRPC_PATH, f"{JSONRPC_PATH}/")]
     if "rest" in bindings:
         made += dispatch.rest_routes(handler, context, REST_PATH)
     return made

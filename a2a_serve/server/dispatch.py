@@ -14,8 +14,9 @@ from a2a.utils.errors import A2AError, InternalError
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import Route, request_response
 
+from a2a_serve.listeners import ASGIApp
 from a2a_serve.server import v03
 from a2a_serve.server.v03 import PLAIN, is_told, plainly
 
@@ -50,10 +51,9 @@ class Rest(RestDispatcher):
         return found
 
 
-def rpc_routes(handler: RequestHandler, context: ServerCallContextBuilder, path: str) -> list[Route]:
-    """JSON-RPC at `path`, with and without a slash at its end."""
-    serve = Dispatcher(handler, context).handle_requests
-    return [Route(each, serve, methods=["POST"]) for each in (path, f"{path}/")]
+def rpc_app(handler: RequestHandler, context: ServerCallContextBuilder) -> ASGIApp:
+    """JSON-RPC, every method."""
+    return request_response(Dispatcher(handler, context).handle_requests)
 
 
 def rest_routes(handler: RequestHandler, context: ServerCallContextBuilder, prefix: str) -> list[Route]:
