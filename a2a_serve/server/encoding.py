@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from a2a.types import a2a_pb2 as pb
@@ -26,7 +28,8 @@ EXACT = 2**53
 
 
 def struct(each: Struct) -> Json:
-    return {key: value(one) for key, one in each.fields.items()}
+    fields = each.fields
+    return {key: value(fields[key]) for key in fields}  # its items() is a fifth slower
 
 
 def value(each: Value) -> Any:
@@ -50,10 +53,27 @@ def _number(each: float) -> float | int | None:
     return each if each - each == 0 else None  # neither NaN nor infinite
 
 
+def timestamp(each: Timestamp) -> str:
+    """RFC 3339 in UTC, with as many digits of the second as are needed: none, 3, 6 or 9."""
+    nanos = each.nanos
+    if not nanos:
+        return f"{_second(each.seconds)}Z"
+    if nanos % 1_000_000 == 0:
+        return f"{_second(each.seconds)}.{nanos // 1_000_000:03}Z"
+    if nanos % 1000 == 0:
+        return f"{_second(each.seconds)}.{nanos // 1000:06}Z"
+    return f"{_second(each.seconds)}.{nanos:09}Z"
+
+
+@lru_cache(maxsize=64)  # the tasks of a page were mostly made in a few seconds: a tenth of the page's time
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+
+
 _WELL_KNOWN: dict[str, Encode] = {
     "google.protobuf.Struct": struct,
     "google.protobuf.Value": value,
-    "google.protobuf.Timestamp": Timestamp.ToJsonString,
+    "google.protobuf.Timestamp": timestamp,
 }
 
 

@@ -178,7 +178,7 @@ class LiveTask:
         """Say what the turn is doing; not committed, it is gone with the next status anyway."""
         message = self._message(message_id, [surface.text_part(line)]) if line else None
         self._set_status(TaskState.TASK_STATE_WORKING, now, message, metadata)
-        self._publish_status(metadata)
+        self._publish_status()
 
     async def settle(
         self,
@@ -192,7 +192,7 @@ class LiveTask:
         message = self._message(message_id, parts) if parts else None
         self._set_status(state, now, message, metadata)
         await self._commit_or_tell()
-        self._publish_status(metadata)
+        self._publish_status()
         self._settled.set()
         if self.is_over:
             self._over.set()
@@ -229,22 +229,23 @@ class LiveTask:
         if self.task.status.state in surface.INTERRUPTED and self.task.status.HasField("message"):
             self.task.history.append(self.task.status.message)
         self.task.status.CopyFrom(surface.status(state, now, message))
-        self.task.metadata.Clear()
+        self.task.ClearField("metadata")
         if metadata:
             self.task.metadata.CopyFrom(surface.struct(metadata))
         self.dirty = True
 
-    def _publish_status(self, metadata: Mapping[str, object]) -> None:
-        event = TaskStatusUpdateEvent(
-            task_id=self.task.id,
-            context_id=self.task.context_id,
-            metadata=surface.struct(metadata) if metadata else None,
-        )
-        event.status.CopyFrom(self.task.status)
+    def _publish_status(self) -> None:
+        if not self._subscribers:
+            return
+        event = TaskStatusUpdateEvent(task_id=self.task.id, context_id=self.task.context_id, status=self.task.status)
+        if self.task.HasField("metadata"):
+            event.metadata.CopyFrom(self.task.metadata)
         self._publish(event)
 
     def _publish_artifact(self, artifact: Artifact, *, append: bool, last: bool) -> None:
         self.dirty = True
+        if not self._subscribers:
+            return
         self._publish(
             TaskArtifactUpdateEvent(
                 task_id=self.task.id,

@@ -50,7 +50,9 @@ def data_part(data: Any) -> Part:
 
 
 def struct(data: Mapping[str, Any]) -> Struct:
-    return ParseDict(dict(data), Struct())
+    made = Struct()
+    made.update(dict(data))  # ParseDict takes three times as long
+    return made
 
 
 def text_artifact(artifact_id: str, text: str) -> Artifact:
