@@ -6,9 +6,11 @@ Start is recovery (crash-only): what an earlier server left behind is swept in n
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import time
@@ -19,7 +21,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from a2a_serve import __version__
 from a2a_serve.agents import launch
@@ -76,6 +78,7 @@ async def run(directory: AgentDir, loaded: Loaded, announce: Announce, progress:
             await server.listen()
             server.stop_on_signals()
             announce(await server.status())
+            relax_garbage_collection()
             sweeping = asyncio.create_task(server.forget_old_sessions())
             await server.stopping.wait()
             log.info("stopping")
@@ -196,7 +199,7 @@ class Server:
         routes = [card.route(made, self.started_at), *a2a.routes(handler, set(listen.bindings))]
         rules = Rules(hosts=(urlsplit(base).netloc,) if listen.url else ())
         sizes = Limits(body=limits.max_request_mib << 20)
-        await listener.start(Guard(Starlette(routes=routes), gate, rules, sizes))
+        await listener.start(Guard(Router(routes), gate, rules, sizes))
         self._closing.push_async_callback(listener.stop, STOP_SECONDS)
         for each in self.origins:
             register_server(each, self.directory.root)
@@ -280,5 +283,11 @@ class Server:
             loop.add_signal_handler(each, self.stopping.set)
 
 
+def relax_garbage_collection() -> None:
+    """What a start has made stays: looking through it again and again took 3 % of the time, 40 ms at once."""
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+
+
 def new_id() -> str:
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
