@@ -52,8 +52,7 @@ async def test_a_bad_config_names_file_line_and_key(
     config.parent.mkdir()
     config.write_text(text, encoding="utf-8")
     place = f"{config}:{line}:" if line else "agent kind"
-    for how in ([], ["--detach"]):
-        must_refuse(await plain.run("start", "--grpc-port", "0", *how), 78, place, *words)
+    must_refuse(await plain.run("start", "--grpc-port", "0"), 78, place, *words)
     assert config.read_text(encoding="utf-8") == text
 
 
@@ -63,7 +62,7 @@ async def test_a_flag_does_not_hide_that_the_file_is_wrong(plain: Project) -> No
     config.parent.mkdir()
     config.write_text("\nlisten: 5\n", encoding="utf-8")
     must_refuse(await plain.run("start", "--port", "0"), 78, f"{config}:2:", "listen")
-    must_refuse(await plain.run("start", A2A_SERVE_LISTEN__PORT="0"), 78, f"{config}:2:", "listen")
+    must_refuse(await plain.run("start", "--detach", A2A_SERVE_LISTEN__PORT="0"), 78, f"{config}:2:", "listen")
 
 
 @pytest.mark.req("H4")
@@ -114,7 +113,7 @@ async def test_a_home_directory_is_no_workspace(contained: Project) -> None:
 
 @pytest.mark.docker
 @pytest.mark.req("S3", "H9")
-@pytest.mark.parametrize("folder", ["/", "/etc", "/usr/lib", "/tmp", "/opt", "/home", "/var/lib/docker"])
+@pytest.mark.parametrize("folder", ["/", "/etc", "/tmp", "/var/lib/docker"])
 async def test_a_system_folder_is_no_workspace(contained: Project, folder: str) -> None:
     ran = await contained.run("start", folder, "--sandbox", "docker", "--port", "0", "--grpc-port", "off")
     assert ran.code == 78, ran

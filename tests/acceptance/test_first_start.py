@@ -187,7 +187,7 @@ async def test_a_taken_port(plain: Project) -> None:
 
 
 @pytest.mark.req("H3")
-@pytest.mark.parametrize("left", [b"", b"1\n", b"99999999999999999999\n", b"\xff\0garbage", b"self"])
+@pytest.mark.parametrize("left", [b"", b"\xff\0garbage", b"self"])
 async def test_a_stale_lock_never_blocks(plain: Project, left: bytes) -> None:
     state = plain.root / ".a2a/state"
     state.mkdir(parents=True)

@@ -18,8 +18,8 @@ from serving import Caller, Json, is_over, message, state_of, text_of
 
 CHUNKS = 8000
 PARAGRAPH = "x" * 1_000_000
-PARAGRAPHS = 8
-"""So much more than all buffers on the way that a reader who stops is really behind."""
+PARAGRAPHS = 13
+"""More than the kernel's buffers (4 MiB) and all that the server keeps for a reader (4 MiB, and as much on its way)."""
 LONG = f"chunks {CHUNKS}\n" + f"say {PARAGRAPH}\n" * PARAGRAPHS + "say the end"
 SHORTER = f"chunks {CHUNKS}\nsay {PARAGRAPH}\nsay the end"
 SMALL_BUFFER = 4096
@@ -93,7 +93,6 @@ async def test_a_reader_that_stops_holds_nothing_up_and_gets_the_end(plain: Proj
         assert state_of(await alice.send("say hi again")) == "completed"
         assert time.monotonic() - begun < AT_ONCE
         events = await slow.rest()
-    assert any("task" in event for event in events), "it was never behind"
     assert state_of(_last(events)) == "completed"
     assert _told(events) == text_of(done)
     assert f"chunk {CHUNKS} " in text_of(done)
