@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -28,6 +27,7 @@ from starlette.routing import BaseRoute, Route
 
 from a2a_serve.core.errors import ServeError
 from a2a_serve.core.model import Identity
+from a2a_serve.log import request_id
 from a2a_serve.server import dispatch, surface
 from a2a_serve.server.jsonrpc import JsonRpc, Stream
 from a2a_serve.server.live import LiveTask, Subscriber
@@ -92,9 +92,9 @@ def _told_plainly() -> Iterator[None]:
     except ServeError as error:
         raise InternalError(error.sentence, {"code": error.code}) from error
     except Exception as error:
-        incident = uuid.uuid4().hex[:12]
-        log.exception("incident %s", incident)
-        raise InternalError("The server failed to handle this request.", {"incident": incident}) from error
+        log.exception("a request failed")
+        told = {"requestId": request_id.get()}
+        raise InternalError("The server failed to handle this request.", told) from error
 
 
 class Handler(RequestHandler):
