@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from a2a_serve.core.errors import AgentFailure
 log = logging.getLogger(__name__)
 
 READ_SIZE = 256 << 10
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class ProtocolViolation(AgentFailure):
@@ -79,7 +82,7 @@ class Lines:
         try:
             message = orjson.loads(line)
         except orjson.JSONDecodeError:
-            message = None
+            message = _mended(line)
         if isinstance(message, dict):
             return message
         self._bad += 1
@@ -87,4 +90,18 @@ class Lines:
             log.warning("the agent printed a line that is not a JSON object (%d bytes); skipped", len(line))
         if self._bad > self._max_bad:
             raise ProtocolViolation(f"The agent printed more than {self._max_bad} lines that are not JSON objects.")
+        return None
+
+
+def _mended(line: bytes) -> Any:
+    """JSON with half a surrogate pair in its text, as JavaScript writes a string that was cut there; else None.
+
+    U+FFFD stands for the half (RFC 8259, section 8.2: such text is valid, and what it means is open).
+    """
+    if not _SURROGATE.search(line):
+        return None
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+        return orjson.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    except (ValueError, RecursionError):
         return None

@@ -16,7 +16,7 @@ CTRL_C = "\x03"
 
 
 class Terminal:
-    """`text` is all that was shown so far, without its colours."""
+    """`text` is all that was shown so far, without its colours; `raw` with them."""
 
     def __init__(self, master: int, process: asyncio.subprocess.Process) -> None:
         self._master, self._process = master, process
@@ -24,6 +24,11 @@ class Terminal:
         self._more = asyncio.Event()
         self._seen = 0
         asyncio.get_running_loop().add_reader(master, self._read)
+
+    @property
+    def raw(self) -> bytes:
+        """All that was shown so far, as it came."""
+        return self._shown
 
     @property
     def text(self) -> str:

@@ -118,7 +118,7 @@ GOES_ON = {
     "odd-stop": "answered",
     "twice": "first",
     "mode yolo": "still here",
-    "controls": "still here",
+    "controls": "<script>alert(1)</script>\ufffdstill here",
     "ghost": "cancelled",
     "asks-client": "fs/write_text_file=-32601 fs/read_text_file=-32601 terminal/create=-32601",
     "out-of-turn": "ended",
@@ -305,6 +305,22 @@ def started(root: Path) -> bool:
 async def test_one_that_greets_first_is_understood(tmp_path: Path) -> None:
     async with serving(tmp_path, *BAD_AGENT, "junk") as server:
         assert text_of(await server.owner.send("hello")) == "still here"
+
+
+async def test_what_it_says_cannot_steer_a_terminal(plain: Project) -> None:
+    await plain.start(A2A_SERVE_AGENT__COMMAND=" ".join(BAD_AGENT))
+    async with plain.terminal("send", "controls") as person:
+        await person.until("State: completed")
+        shown = person.raw
+    assert b"\\u{1b}[2J" in shown
+    for steering in (b"\x1b[2J", b"\x1b]0;", b"\x07", "\u202e".encode(), b"\0"):
+        assert steering not in shown
+    async with plain.terminal("send", "lying-title") as person:
+        await person.until("allow? [y/n/words] ")
+        person.type("n\n")
+        await person.until("State: completed")
+        assert b"\x1b[2K" not in person.raw
+        assert "\\u{202e}; rm -rf ~" in person.text
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

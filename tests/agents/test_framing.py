@@ -37,6 +37,11 @@ async def everything(lines: Lines) -> list[dict[str, object]]:
         ([b"installing...\n", b'{"a":1}\n'], [{"a": 1}]),
         ([b'[1,2]\nnull\n7\n"x"\n{"a":1}\n'], [{"a": 1}]),
         ([b'\xff\xfe\n{"a":1}\n'], [{"a": 1}]),
+        (
+            [b'{"a":"x\\ud83d"}\n{"\\uDE00b":"\\ud83d\\ude00\\ud800y"}\n'],
+            [{"a": "x\ufffd"}, {"\ufffdb": "\U0001f600\ufffdy"}],
+        ),
+        ([b'{"a":"\\ud83d",}\n["\\ud83d"]\n{"a":NaN,"b":"\\ud83d"}\n' + b'["\\ud83d",' * 9999 + b"\n"], []),
         ([b'{"a":1}'], []),
         ([], []),
     ],
