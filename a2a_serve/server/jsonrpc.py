@@ -1,8 +1,8 @@
 """The six calls that nearly all callers of A2A 1.0 make, over JSON-RPC with as little in the way as there can be.
 
 Whatever else comes to this path (other methods, 0.3, anything odd, any parameters that do not parse) goes on to the
-SDK's dispatcher untouched, so there is one place that says no. Measured against going through it always: 0.6 ms less
-a turn, half the time of a page of tasks, a third of the memory of an open stream.
+SDK's dispatcher untouched, so there is one place that says no. Measured against going through it always: 0.5 ms less
+a turn, half the time of a page of tasks, 25 KiB an open stream in place of 61.
 """
 
 from __future__ import annotations
