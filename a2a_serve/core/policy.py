@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from a2a_serve.core.errors import NotAllowed
 from a2a_serve.core.model import Conversation, Identity, Question
 
 
@@ -21,8 +20,6 @@ class Memory:
         return conversation if self.reuse and not is_old else replace(conversation, session_id="")
 
 
-def require_may_answer(identity: Identity, question: Question) -> None:
-    """The task's starter or an owner answers (requirement Q1). Raises NotAllowed for anyone else."""
-    if identity.is_owner or identity.id == question.starter:
-        return
-    raise NotAllowed("Only the one who started this task, or an owner, can answer its questions.")
+def may_answer(identity: Identity, question: Question) -> bool:
+    """The task's starter and owners (requirement Q1); for anyone else the question does not exist."""
+    return identity.is_owner or identity.id == question.starter

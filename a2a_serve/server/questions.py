@@ -10,7 +10,7 @@ from a2a_serve.core import approvals
 from a2a_serve.core.errors import QuestionClosed, QuestionUnknown
 from a2a_serve.core.events import Ask
 from a2a_serve.core.model import Answer, Identity, Question, QuestionState
-from a2a_serve.core.policy import require_may_answer
+from a2a_serve.core.policy import may_answer
 from a2a_serve.server import surface
 from a2a_serve.store.conversations import Questions as QuestionStore
 
@@ -84,9 +84,8 @@ class Questions:
     async def get(self, identity: Identity, question_id: str) -> Question:
         """A question as its starter or an owner sees it; for anyone else it does not exist."""
         question = await self._store.get(question_id)
-        if question is None or not (identity.is_owner or identity.id == question.starter):
+        if question is None or not may_answer(identity, question):
             raise QuestionUnknown("There is no such question.", "`a2a-serve questions` lists the open ones.")
-        require_may_answer(identity, question)
         return question
 
     async def list_open(self, task_id: str | None = None) -> list[Question]:
