@@ -231,13 +231,15 @@ class Server:
         )
 
     def _new_turn(self) -> Turn:
-        kind = self.kind
+        kind, turns = self.kind, self.settings.turns
         return Turn(
-            timeout=self.settings.turns.timeout,
+            timeout=turns.timeout,
             calls=Calls(frozenset(kind.unasked)),
             hears_reason=kind.hears_reason,
             progress_grace=kind.progress_grace,
             denies_changes=self.settings.questions.preset == "plan",
+            max_rounds=turns.max_rounds,
+            budget=turns.budget,
         )
 
     async def _conversation(self, opener: str, context_id: str) -> Conversation:

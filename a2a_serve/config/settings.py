@@ -245,6 +245,12 @@ class Turns(Section):
         le=30 * 86400,
         description="Seconds a turn may take; it stands still while a question is open. 0: any.",
     )
+    max_rounds: int = Field(
+        0, ge=0, description="Prompts a task may take: the first, and one for each denial in words. 0: any."
+    )
+    budget: float = Field(
+        0, ge=0, description="Cost of a conversation, as its agent reports it, at which a turn is ended. 0: any."
+    )
     cancel_grace: float = Field(5, ge=0, le=600, description="Seconds the agent has to stop before it is ended.")
     idle_stop: float = Field(900, ge=0, description="Seconds after which an agent without work is stopped. 0: never.")
 

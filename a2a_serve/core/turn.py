@@ -80,13 +80,16 @@ class Turn:
     `hears_reason`: the agent hears a denial's words with the outcome; otherwise they become a further prompt of the
     same task. `progress_grace`: seconds for which a changing call may say it is in progress before its request comes
     (opencode says so first); 0 for an agent that never does. `denies_changes`: the answer to every request for a
-    change is no, and nobody is asked.
+    change is no, and nobody is asked. `max_rounds`: prompts a task may take, 0 for any. `budget`: the cost, as the
+    agent counts it for its session, at which the turn is ended; 0 for none.
     """
 
     timeout: float = 0
     hears_reason: bool = False
     progress_grace: float = 0
     denies_changes: bool = False
+    max_rounds: int = 0
+    budget: float = 0
     state: State = State.QUEUED
     calls: Calls = field(default_factory=Calls)
     usage: Usage = field(default_factory=Usage)
@@ -145,7 +148,10 @@ class Turn:
 
     def _on_usage(self, event: e.UsageUpdate, now: float) -> list[e.Effect]:
         self.usage = merge_usage(self.usage, event.usage)
-        return []
+        if not self.budget or (self.usage.cost or 0) <= self.budget:
+            return []
+        sentence = f"This conversation has cost {self.usage.cost:g} {self.usage.currency}, more than {self.budget:g}."
+        return self._begin_ending(_Ending("failed", "budget", sentence))
 
     def _on_tool_update(self, event: e.ToolUpdate, now: float) -> list[e.Effect]:
         before = self.calls.get(event.call_id)
@@ -281,6 +287,8 @@ class Turn:
         if self._ending:
             return self._end_as_decided()
         closed = self._close_all()
+        if self._words and self._rounds == self.max_rounds:
+            return [*closed, *self._finish("failed", "turn_limit", f"The task has had its {self._rounds} prompts.")]
         if self._words:
             text, self._words = "\n".join(self._words), []
             self.state, self._rounds = State.RUNNING, self._rounds + 1
@@ -291,6 +299,8 @@ class Turn:
         extra = {"stopReason": stop_reason}
         if stop_reason == "refusal":
             return self._finish("rejected", "refusal", "The agent refused.", extra)
+        if stop_reason == "max_turn_requests":
+            return self._finish("failed", "turn_limit", "The agent has reached its own limit of steps.", extra)
         if self.calls.any_denied and (not self._answered or stop_reason == "cancelled"):
             said: list[e.Effect] = [] if self._answered else [e.PublishText(STOPPED_BY_DENIAL, last=True)]
             return [*said, *self._finish("completed", "denied", "", extra)]

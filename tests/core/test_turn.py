@@ -272,3 +272,28 @@ def test_a_prompt_that_ends_under_an_open_question_closes_it() -> None:
         e.PublishText("", last=True),
         e.Finish("completed", "", "", {"stopReason": "end_turn", "turns": 1}),
     ]
+
+
+@pytest.mark.req("T6")
+def test_a_conversation_over_its_budget_ends_and_one_within_does_not() -> None:
+    turn = running(budget=1.0)
+    assert play(turn, e.UsageUpdate(Usage(cost=1.0, currency="USD"))) == []
+    assert play(turn, e.UsageUpdate(Usage(cost=1.5, currency="USD"))) == [e.CancelPrompt()]
+    assert finish(play(turn, e.PromptEnded("cancelled"))).reason == "budget"
+
+
+@pytest.mark.req("T6")
+@pytest.mark.parametrize(("max_rounds", "ended"), [(1, True), (2, False), (0, False)])
+def test_a_task_has_so_many_prompts(max_rounds: int, ended: bool) -> None:
+    turn = waiting(max_rounds=max_rounds)
+    play(turn, e.Answered("r", "no", "do it otherwise"))
+    effects = play(turn, e.PromptEnded("end_turn"))
+    assert any(isinstance(each, e.PromptAgain) for each in effects) is not ended
+    if ended:
+        assert finish(effects).reason == "turn_limit"
+
+
+@pytest.mark.req("T6")
+def test_the_agents_own_limit_of_steps_is_told() -> None:
+    ended = finish(play(running(), e.Text("so far"), e.PromptEnded("max_turn_requests")))
+    assert (ended.state, ended.reason) == ("failed", "turn_limit")
