@@ -18,11 +18,10 @@ from a2a.server.request_handlers.response_helpers import build_error_response
 from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.types import a2a_pb2 as pb
 from a2a.utils.errors import A2AError
-from google.protobuf.json_format import ParseDict
 from starlette.requests import Request
 
 from a2a_serve.listeners import ASGIApp, Scope
-from a2a_serve.server import encoding
+from a2a_serve.server import decoding, encoding
 from a2a_serve.server.exchange import Receive, Send
 from a2a_serve.server.live import Subscriber, WireEvent
 
@@ -112,7 +111,7 @@ class JsonRpc:
         if kind is None:
             return None
         try:
-            parsed: Any = ParseDict(params, kind(), ignore_unknown_fields=True)
+            parsed: Any = decoding.parse(params, kind)
         except Exception:  # as broad as the SDK's own, which says what is wrong
             return None
         context = self._context.build(Request(scope))
